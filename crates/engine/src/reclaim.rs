@@ -178,7 +178,7 @@ impl<B: Backing> Reclaim<B> {
     /// Gives back the memory of buffers, as nothing is to be reclaimed soon.
     pub(crate) fn trim(&self) {
         for buffers in [&self.batches, &self.direct] {
-            buffers.trim(|batch| batch.buffer.forget());
+            buffers.trim(Batch::forget);
         }
     }
 

@@ -165,7 +165,7 @@ impl Compressor {
     pub fn new(codec: Codec) -> Result<Compressor, Errno> {
         let workspace = match codec {
             Codec::None => Workspace::None,
-            Codec::Lz4 => Workspace::Lz4(lz4::Lz4::new()),
+            Codec::Lz4 => Workspace::Lz4(lz4::Lz4::new()?),
             Codec::Zstd(level) => Workspace::Zstd(ZstdCompressor::new(level)?),
         };
         Ok(Compressor { codec, workspace })
@@ -174,6 +174,15 @@ impl Compressor {
     /// What it packs with.
     pub fn codec(&self) -> Codec {
         self.codec
+    }
+
+    /// Gives the memory of the workspace back, until a page is to be packed.
+    pub fn forget(&mut self) {
+        match &mut self.workspace {
+            Workspace::None => {}
+            Workspace::Lz4(lz4) => lz4.forget(),
+            Workspace::Zstd(zstd) => zstd.forget(),
+        }
     }
 
     /// Packs a page to the beginning of `dst` and returns the number of bytes, or `None` when they
@@ -212,6 +221,13 @@ impl Decompressor {
     pub fn new(codecs: &[Codec]) -> Result<Decompressor, Errno> {
         let zstd = codecs.iter().any(|codec| codec.id() == CodecId::Zstd);
         Ok(Decompressor { zstd: if zstd { Some(ZstdDecompressor::new()?) } else { None } })
+    }
+
+    /// Gives the memory of the workspace back, until a page is to be unpacked.
+    pub fn forget(&mut self) {
+        if let Some(zstd) = &mut self.zstd {
+            zstd.forget();
+        }
     }
 
     /// Unpacks what a [`Compressor`] wrote; `packed` must be exactly those bytes. Any other bytes

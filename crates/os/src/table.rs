@@ -1,10 +1,10 @@
 //! Tables of zeros that cost memory only where they are used.
 
-use crate::units::Errno;
+use crate::units::{Errno, PAGE_SIZE};
 use crate::vm;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Types of which all bytes zero are a value, and every byte pattern is one.
 ///
@@ -20,6 +20,8 @@ unsafe impl Plain for u16 {}
 unsafe impl Plain for u32 {}
 // SAFETY: as above.
 unsafe impl Plain for u64 {}
+// SAFETY: as above.
+unsafe impl Plain for AtomicU8 {}
 // SAFETY: as above.
 unsafe impl Plain for AtomicU64 {}
 // SAFETY: as above.
@@ -41,6 +43,13 @@ impl<T: Plain> ZeroTable<T> {
     /// ENOMEM when there is no address space for it.
     pub fn new(len: usize) -> Result<ZeroTable<T>, Errno> {
         Ok(ZeroTable { base: vm::map_metadata(Self::bytes(len))?, len, of: PhantomData })
+    }
+
+    /// Sets all to zero, and gives their memory back.
+    pub fn forget(&mut self) {
+        let (base, bytes) = (self.base, Self::bytes(self.len));
+        // SAFETY: the mapping is so long; self is borrowed for writing; zeros are values (Plain).
+        vm::forget(base, bytes, || unsafe { (base as *mut u8).write_bytes(0, bytes) });
     }
 
     /// Size of the mapping: the kernel refuses an empty one.
@@ -68,6 +77,35 @@ impl<T: Plain> DerefMut for ZeroTable<T> {
 impl<T: Plain> Drop for ZeroTable<T> {
     fn drop(&mut self) {
         let _ = vm::unmap(self.base..self.base + Self::bytes(self.len));
+    }
+}
+
+/// Room for a page, which costs memory from its first use until it is forgotten.
+#[derive(Debug)]
+pub struct PageRoom(ZeroTable<[u8; PAGE_SIZE]>);
+
+impl PageRoom {
+    /// A page of zeros; errors as of [`ZeroTable::new`].
+    pub fn new() -> Result<PageRoom, Errno> {
+        ZeroTable::new(1).map(PageRoom)
+    }
+
+    /// Sets it to zeros, and gives its memory back.
+    pub fn forget(&mut self) {
+        self.0.forget();
+    }
+}
+
+impl Deref for PageRoom {
+    type Target = [u8; PAGE_SIZE];
+    fn deref(&self) -> &[u8; PAGE_SIZE] {
+        &self.0[0]
+    }
+}
+
+impl DerefMut for PageRoom {
+    fn deref_mut(&mut self) -> &mut [u8; PAGE_SIZE] {
+        &mut self.0[0]
     }
 }
 

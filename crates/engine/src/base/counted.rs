@@ -12,6 +12,7 @@
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use crate::stats::{Counter, Stats};
+use overspill_os::cpu::Topology;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,15 @@ pub struct LockCounters {
 /// as a handful of them can be more than all others together. Some ten times what is done under any
 /// lock otherwise.
 pub const LONG: Duration = Duration::from_micros(50);
+
+/// Locks that a table has for each processor, where it could do with more: they are rarely met by
+/// two at once then, and each costs memory in every process.
+const LOCKS_PER_CPU: usize = 32;
+
+/// How many locks a table has that would have up to `most` of them.
+pub fn locks_of(most: usize) -> usize {
+    most.min(LOCKS_PER_CPU * Topology::of_machine().cpus())
+}
 
 /// One hold in so many is measured, by each processor.
 pub const SAMPLE: u64 = 16;

@@ -1,10 +1,11 @@
 //! What a thread that serves faults works with.
 
 use crate::stats::FaultSource;
-use crate::units::{FrameId, PAGE_SIZE};
+use crate::units::FrameId;
 use overspill_os::Errno;
 use overspill_os::codec::{Codec, Decompressor};
 use overspill_os::io::IoBuffer;
+use overspill_os::table::PageRoom;
 use overspill_os::vm::IoVec;
 
 /// Frames that were copied from and wait to be dropped together, one flush for so many, and how
@@ -24,7 +25,7 @@ pub struct FaultContext {
     /// Pages as they come from a device, or out of a compressed copy.
     pub buffer: IoBuffer,
     /// A compressed page.
-    pub packed: Box<[u8; PAGE_SIZE]>,
+    pub packed: PageRoom,
     /// What decompresses it.
     pub decompressor: Decompressor,
     /// Frames taken for the pages of the fault.
@@ -44,11 +45,18 @@ impl FaultContext {
             source: FaultSource::default(),
             installed: 0,
             buffer: IoBuffer::new(folio.max(around))?,
-            packed: Box::new([0; PAGE_SIZE]),
+            packed: PageRoom::new()?,
             decompressor: Decompressor::new(codecs)?,
             frames: Vec::with_capacity(folio),
             spent: Vec::with_capacity(SPENT_MAX),
             ranges: Vec::with_capacity(SPENT_MAX),
         })
+    }
+
+    /// Gives back the memory of what is large in it, until it is used.
+    pub fn forget(&mut self) {
+        self.buffer.forget();
+        self.packed.forget();
+        self.decompressor.forget();
     }
 }

@@ -252,7 +252,7 @@ impl<B: Backing> Fault<B> {
         if let Some(_inside) = self.base.gates.faults.try_enter() {
             self.contexts.trim(|context| {
                 self.free_spent(context);
-                context.buffer.forget();
+                context.forget();
             });
         }
     }

@@ -113,18 +113,28 @@ pub struct CpuLists {
 }
 
 impl CpuLists {
-    /// Empty lists. They have room for what they may ever hold, so that nothing is allocated later.
+    /// Empty lists.
     pub fn new(marks: Marks) -> CpuLists {
-        let room = |list: usize| {
-            (Marks::HIGH_MAX as usize >> (list % (LIST_ORDER_MAX as usize + 1))) + HOLD_BLOCKS
-        };
-        CpuLists {
-            lists: std::array::from_fn(|list| VecDeque::with_capacity(room(list))),
+        let mut lists = CpuLists {
+            lists: std::array::from_fn(|_| VecDeque::new()),
             frames: 0,
             marks,
             high: marks.batch,
             burst: marks.batch,
             taking: false,
+        };
+        lists.reserve();
+        lists
+    }
+
+    /// Makes room for what they may hold by their marks, so that nothing is allocated when frames
+    /// come: what is kept at most, half of it taken at once, and a block that is taken apart.
+    fn reserve(&mut self) {
+        let most = self.marks.high_max.max(self.marks.batch);
+        let frames = (most + most / 2 + (1 << LIST_ORDER_MAX)) as usize;
+        for (list, blocks) in self.lists.iter_mut().enumerate() {
+            let room = (frames >> (list % (LIST_ORDER_MAX as usize + 1))) + 1;
+            blocks.reserve_exact(room.saturating_sub(blocks.len()));
         }
     }
 
@@ -142,6 +152,7 @@ impl CpuLists {
         self.marks = marks;
         self.high = self.high.clamp(marks.batch, marks.high_max.max(marks.batch));
         self.burst = marks.batch;
+        self.reserve();
     }
 
     /// Takes the block that was freed last; one of a larger order is taken apart for it, if need

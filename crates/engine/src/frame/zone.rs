@@ -42,7 +42,8 @@ const PARKED_FRAMES: usize = 512;
 /// of each pageblock its mobility.
 #[derive(Clone)]
 pub struct Pageblocks {
-    mobility: Arc<[AtomicU8]>,
+    /// Kept so that a pageblock of which nothing was ever said is isolated.
+    mobility: Arc<ZeroTable<AtomicU8>>,
     /// A bit a frame: handed out. It makes double frees certain to be seen. Set by who has taken a
     /// block, cleared by who is about to give it back, without the lock: the words lie anywhere,
     /// and come from other processors.
@@ -55,10 +56,10 @@ impl Pageblocks {
     /// # Errors
     /// ENOMEM when there is no address space for the table.
     pub fn new(frames: usize) -> Result<Pageblocks, Errno> {
-        let mobility = (0..frames.div_ceil(PAGEBLOCK))
-            .map(|_| AtomicU8::new(Mobility::Isolated as u8))
-            .collect();
-        Ok(Pageblocks { mobility, used: Arc::new(ZeroTable::new(frames.div_ceil(64))?) })
+        Ok(Pageblocks {
+            mobility: Arc::new(ZeroTable::new(frames.div_ceil(PAGEBLOCK))?),
+            used: Arc::new(ZeroTable::new(frames.div_ceil(64))?),
+        })
     }
 
     /// The words of `used` that hold the bits of a block, and the bits in each.
@@ -106,11 +107,13 @@ impl Pageblocks {
 
     /// Of the pageblock of a frame.
     pub fn mobility(&self, frame: u32) -> Mobility {
-        Mobility::from_bits(self.mobility[frame as usize / PAGEBLOCK].load(Relaxed))
+        let kept = self.mobility[frame as usize / PAGEBLOCK].load(Relaxed);
+        Mobility::from_bits(kept ^ Mobility::Isolated as u8)
     }
 
     fn set(&self, frame: u32, mobility: Mobility) {
-        self.mobility[frame as usize / PAGEBLOCK].store(mobility as u8, Relaxed);
+        let kept = mobility as u8 ^ Mobility::Isolated as u8;
+        self.mobility[frame as usize / PAGEBLOCK].store(kept, Relaxed);
     }
 }
 

@@ -119,7 +119,9 @@ pub(crate) struct Line {
     turns: usize,
     /// By turn, the place that it was given to and that has not taken it up.
     called: Box<[u32]>,
-    waiters: Box<[Waiter]>,
+    /// Places that were ever had, of so many.
+    waiters: Vec<Waiter>,
+    places: usize,
     first: u32,
     last: u32,
     free_place: u32,
@@ -128,12 +130,12 @@ pub(crate) struct Line {
 
 impl Line {
     fn new(turns: usize, places: usize) -> Line {
-        let empty = Waiter { state: WaiterState::Free, number: 0, next: NONE, previous: NONE };
         let mut line = Line {
             free: Vec::with_capacity(turns),
             turns,
             called: vec![NONE; turns].into(),
-            waiters: vec![empty; places].into(),
+            waiters: Vec::with_capacity(places),
+            places,
             first: NONE,
             last: NONE,
             free_place: NONE,
@@ -171,13 +173,9 @@ impl Line {
         {
             return Turn::Mine(turn);
         }
-        if self.free_place == NONE {
-            return Turn::Full;
-        }
-        let place = self.free_place;
+        let Some(place) = self.place() else { return Turn::Full };
         let last = self.last;
         let waiter = &mut self.waiters[place as usize];
-        self.free_place = waiter.next;
         (waiter.state, waiter.next, waiter.previous) = (WaiterState::Waiting, NONE, last);
         let number = waiter.number;
         match last {
@@ -187,6 +185,21 @@ impl Line {
         self.last = place;
         self.waiting += 1;
         Turn::Wait(Ticket { place, number, since: now, rung: 0 })
+    }
+
+    /// A free place, which is off the list of these.
+    fn place(&mut self) -> Option<u32> {
+        if self.free_place != NONE {
+            let place = self.free_place;
+            self.free_place = self.waiters[place as usize].next;
+            return Some(place);
+        }
+        if self.waiters.len() == self.places {
+            return None;
+        }
+        let state = WaiterState::Free;
+        self.waiters.push(Waiter { state, number: 0, next: NONE, previous: NONE });
+        Some(self.waiters.len() as u32 - 1)
     }
 
     /// One who waited looks again; also returns whose bell is to be rung, if anybody's.

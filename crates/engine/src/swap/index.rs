@@ -11,7 +11,7 @@
 //!
 //! Locks: a partition's ([`Rank::SwapCache`]), one at a time; nothing is taken under it.
 
-use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
+use crate::base::counted::{CountedGuard, CountedMutex, LockCounters, locks_of};
 use crate::base::lockdep::Rank;
 use crate::base::sync::Atomic;
 use crate::frame::ARENA_MAX;
@@ -24,9 +24,9 @@ use overspill_os::table::AtomicTable;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Most locks: enough for 16 GiB in partitions of 64 MiB; beyond, partitions share them. 16 KiB of
-/// memory.
-const LOCKS_MAX: u64 = 256;
+/// Most locks: enough for 16 GiB in partitions of 64 MiB; beyond, and on few processors, partitions
+/// share them. 16 KiB of memory.
+const LOCKS_MAX: usize = 256;
 
 /// The counters of the locks of partitions.
 static SWAP_CACHE_LOCK: LockCounters = LockCounters {
@@ -245,8 +245,10 @@ impl SlotIndex {
         stats: Stats,
     ) -> Result<SlotIndex, Errno> {
         let (shift, locks) = match partition {
-            CachePartition::Device => (u64::BITS - 1, SlotId::DEVICES_MAX as u64),
-            CachePartition::Bytes(bytes) => ((bytes / PAGE_SIZE as u64).ilog2(), LOCKS_MAX),
+            CachePartition::Device => (u64::BITS - 1, SlotId::DEVICES_MAX),
+            CachePartition::Bytes(bytes) => {
+                ((bytes / PAGE_SIZE as u64).ilog2(), locks_of(LOCKS_MAX))
+            }
         };
         let lock = |_| Partition(CountedMutex::new(Rank::SwapCache, &SWAP_CACHE_LOCK, ()));
         Ok(SlotIndex {

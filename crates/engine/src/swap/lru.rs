@@ -10,7 +10,7 @@
 //!
 //! Lock: a partition's ([`Rank::SwapCache`]); nothing is taken under it.
 
-use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
+use crate::base::counted::{CountedGuard, CountedMutex, LockCounters, locks_of};
 use crate::base::lockdep::Rank;
 use crate::frame::cells::{FrameCells, NO_FRAME, Owner};
 use crate::slot::Batching;
@@ -20,7 +20,7 @@ use crate::units::{FrameId, PAGE_SIZE, PageIndex};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// Most partitions; beyond, they share lists. 16 KiB of memory.
+/// Most partitions; beyond, and on few processors, they share lists. 16 KiB of memory.
 const LISTS_MAX: usize = 256;
 
 /// The counters of the locks of lists.
@@ -81,7 +81,7 @@ impl LruLists {
             CachePartition::Device => (u32::BITS, 1),
             CachePartition::Bytes(bytes) => {
                 let size = bytes as usize / PAGE_SIZE;
-                (size.ilog2(), frames.div_ceil(size).clamp(1, LISTS_MAX))
+                (size.ilog2(), frames.div_ceil(size).clamp(1, locks_of(LISTS_MAX)))
             }
         };
         let list = |_| {

@@ -27,6 +27,7 @@ use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::codec::{Codec, CodecId, Compressor, Decompressor};
 use overspill_os::io::IoBuffer;
+use overspill_os::table::PageRoom;
 use overspill_os::vm::IoVec;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -96,11 +97,11 @@ pub struct Batch {
     slots: Vec<Option<SlotId>>,
     /// The compressed copy of each page of the buffer.
     objects: Vec<Option<Object>>,
-    pub(crate) packed: Box<[u8; PAGE_SIZE]>,
+    pub(crate) packed: PageRoom,
     /// Packs what stays cold more densely.
     pub(crate) recompressor: Option<Compressor>,
     /// Where pages are packed to that may not be worth it.
-    pub(crate) trial: Box<[u8; PAGE_SIZE]>,
+    pub(crate) trial: PageRoom,
     pub(crate) writes: Vec<RunWrite>,
     /// Pages of the compressed tier on their way to devices.
     pub(crate) oldest: Vec<(SlotId, Object)>,
@@ -125,7 +126,7 @@ impl Batch {
             buffer: IoBuffer::new(pages)?,
             slots: vec![None; pages],
             objects: vec![None; pages],
-            packed: Box::new([0; PAGE_SIZE]),
+            packed: PageRoom::new()?,
             writes: Vec::with_capacity(pages),
             oldest: Vec::with_capacity(pages),
             cold: Vec::with_capacity(pages),
@@ -138,10 +139,19 @@ impl Batch {
                 .map(Compressor::new)
                 .collect::<Result<_, _>>()?,
             recompressor: settings.recompress.codec().map(Compressor::new).transpose()?,
-            trial: Box::new([0; PAGE_SIZE]),
+            trial: PageRoom::new()?,
             decompressor: Decompressor::new(&settings.codecs())?,
             pages,
         })
+    }
+
+    /// Gives back the memory of what is large in it, until it is used.
+    pub fn forget(&mut self) {
+        self.buffer.forget();
+        self.packed.forget();
+        self.trial.forget();
+        self.compressors.iter_mut().chain(&mut self.recompressor).for_each(Compressor::forget);
+        self.decompressor.forget();
     }
 
     /// Most pages of a batch.

@@ -30,7 +30,7 @@
 
 mod list;
 
-use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
+use crate::base::counted::{CountedGuard, CountedMutex, LockCounters, locks_of};
 use crate::base::lockdep::Rank;
 use crate::base::seeded::{Bug, is_seeded};
 use crate::base::sync::Atomic;
@@ -46,7 +46,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-/// Most locks: enough for 64 GiB of swap space; beyond, ranges share them. 64 KiB of memory.
+/// Most locks: enough for 64 GiB of swap space; beyond, and on few processors, ranges share them.
+/// 16 KiB of memory.
 const LOCKS_MAX: usize = 1024;
 
 /// Most entries that are changed in one hold of a lock: a folio's.
@@ -203,7 +204,7 @@ impl Zswap {
     pub fn new(setting: Invalidate, stats: Stats) -> Zswap {
         let lock = |_| CountedMutex::new(Rank::Zswap, &ZSWAP_LOCK, ());
         let devices = [const { OnceLock::new() }; _];
-        Zswap { devices, locks: (0..LOCKS_MAX).map(lock).collect(), setting, stats }
+        Zswap { devices, locks: (0..locks_of(LOCKS_MAX)).map(lock).collect(), setting, stats }
     }
 
     /// Makes entries for a device of `slots` slots; `false` when that number had a smaller one, or
@@ -252,7 +253,7 @@ impl Zswap {
 
     fn lock(&self, slot: SlotId) -> CountedGuard<'_, ()> {
         let number = slot.offset() as usize / RANGE_SLOTS + slot.device();
-        self.locks[number % LOCKS_MAX].lock(&self.stats)
+        self.locks[number % self.locks.len()].lock(&self.stats)
     }
 
     /// The list of a slot's range; its lock is held.

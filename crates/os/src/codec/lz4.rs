@@ -3,7 +3,8 @@
 //! The C library and not a Rust port: it decodes faster, and decoding lies on the path of a fault.
 
 use super::CorruptPage;
-use crate::units::PAGE_SIZE;
+use crate::table::ZeroTable;
+use crate::units::{Errno, PAGE_SIZE};
 use std::ffi::{c_char, c_int, c_void};
 
 // Part of the library that lz4-sys builds and links, though lz4-sys does not declare them.
@@ -29,15 +30,23 @@ const PAGE_BYTES: c_int = PAGE_SIZE as c_int;
 /// A compressor of pages, with its workspace of 16 KiB.
 pub(super) struct Lz4 {
     /// What LZ4 calls its state; words of 8 bytes for its alignment.
-    state: Box<[u64]>,
+    state: ZeroTable<u64>,
 }
 
 impl Lz4 {
     /// A compressor; the only call here that allocates.
-    pub fn new() -> Lz4 {
+    ///
+    /// # Errors
+    /// ENOMEM when there is no memory for the workspace.
+    pub fn new() -> Result<Lz4, Errno> {
         // SAFETY: a function of no arguments that returns a constant.
         let bytes = unsafe { LZ4_sizeofState() } as usize;
-        Lz4 { state: vec![0; bytes.div_ceil(8)].into_boxed_slice() }
+        Ok(Lz4 { state: ZeroTable::new(bytes.div_ceil(8))? })
+    }
+
+    /// Gives the memory of the workspace back.
+    pub fn forget(&mut self) {
+        self.state.forget();
     }
 
     /// As [`super::Compressor::compress`].

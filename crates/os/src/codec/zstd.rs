@@ -54,6 +54,12 @@ impl ZstdCompressor {
         Ok(ZstdCompressor { level, context: None, memory: Memory::new(bytes.div_ceil(8))? })
     }
 
+    /// Gives the memory of the workspace back.
+    pub fn forget(&mut self) {
+        self.context = None;
+        self.memory.forget();
+    }
+
     fn make_context(&mut self) -> NonNull<ZSTD_CCtx> {
         let (memory, bytes) = (self.memory.as_mut_ptr().cast(), self.memory.len() * 8);
         // SAFETY: the memory is so long, aligned to 8, and lives as long as the context: both are
@@ -106,6 +112,12 @@ impl ZstdDecompressor {
         // SAFETY: a function of no arguments that returns a constant.
         let bytes = unsafe { ZSTD_estimateDCtxSize() };
         Ok(ZstdDecompressor { context: None, memory: Memory::new(bytes.div_ceil(8))? })
+    }
+
+    /// Gives the memory of the workspace back.
+    pub fn forget(&mut self) {
+        self.context = None;
+        self.memory.forget();
     }
 
     fn make_context(&mut self) -> NonNull<ZSTD_DCtx> {
