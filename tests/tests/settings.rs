@@ -132,3 +132,19 @@ fn a_kernel_without_io_uring() {
     let Some(report) = mixed("no-uring", "compressed=0", &variables) else { return };
     assert!(report.total("pswpout") > 0 && report.total("pswpin") > 0);
 }
+
+/// Where the system promises only memory that it has, tables are in proportion to the budget: it
+/// would refuse the second job otherwise.
+#[test]
+fn what_is_committed_follows_the_budget() {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    let room = SCRATCH.room("committed");
+    let program = SCRATCH.program("committed.c");
+    for (memory, most) in [("64M", "512"), ("512M", "2048")] {
+        let mut command = Command::new(overspill);
+        clean(&mut command).args(["run", "--memory", memory, "--swap"]).arg(&room.path);
+        command.arg("--").arg(&program).arg(most).env("OVERSPILL_BASELINES", "commit=strict");
+        let outcome = run(&mut command, TIME_LIMIT);
+        assert_eq!(outcome.stdout, format!("no more than {most} MiB: yes\n"), "{outcome:?}");
+    }
+}

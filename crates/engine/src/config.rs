@@ -44,7 +44,7 @@ pub use crate::units::FOLIO_MAX;
 pub use crate::workingset::settings::Clean;
 pub use crate::workingset::settings::{CompressedMax, TierCodec};
 #[doc(hidden)]
-pub use baselines::Baselines;
+pub use baselines::{Baselines, Commit};
 pub use overspill_os::codec::{BadCodec, Codec};
 use overspill_os::vm;
 pub use settings::SETTINGS;
@@ -88,8 +88,9 @@ pub struct Config {
     /// Setting `readahead`: most pages read around one that is missing, a power of two up to 64; 1
     /// turns it off.
     pub readahead_max: usize,
-    /// Setting `window`: address space reserved for managed memory, [`Config::WINDOW_MAX`] at most.
-    pub window: Bytes,
+    /// Setting `window`: address space reserved for managed memory, [`Config::WINDOW_MAX`] at most;
+    /// what [`Config::window_bytes`] says if there is nothing here.
+    pub window: Option<Bytes>,
     /// Where it must lie; anywhere if there is nothing here.
     pub window_at: Option<Range<usize>>,
     /// Which mechanisms run as their baselines do: for benches and tests.
@@ -121,7 +122,7 @@ impl Default for Config {
             zswap_recompress: Recompress::default(),
             keeps_incompressible: false,
             readahead_max: 8,
-            window: Bytes(1 << 40),
+            window: None,
             window_at: None,
             baselines: Baselines::default(),
             stats_file: None,
@@ -160,18 +161,43 @@ impl Config {
         if !watermarks.rise(self.memory.pages()) {
             return Err(Error::Watermarks { watermarks, memory: self.memory });
         }
-        if self.window > Config::WINDOW_MAX {
-            return Err(Error::WindowTooLarge { window: self.window });
+        match self.window {
+            Some(window) if window > Config::WINDOW_MAX => Err(Error::WindowTooLarge { window }),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Whether the system promises only memory that it has (`vm.overcommit_memory=2`): then what is
+    /// mapped counts, used or not, and tables are to be in proportion to the budget.
+    pub fn commits_strictly(&self) -> bool {
+        self.baselines.commit == Commit::Strict || vm::commits_strictly()
+    }
+
+    /// Address space reserved for managed memory, of which tables take a hundredth.
+    pub fn window_bytes(&self) -> Bytes {
+        const WINDOW: u64 = 1 << 40;
+        const LEAST: u64 = 4 << 30;
+        /// Times the budget, where mapping costs: tables as large as a third of it.
+        const STRICT: u64 = 32;
+        let strict = || Bytes(self.memory.0.saturating_mul(STRICT).clamp(LEAST, WINDOW));
+        let auto = || if self.commits_strictly() { strict() } else { Bytes(WINDOW) };
+        self.window.unwrap_or_else(auto)
+    }
+
+    /// The largest budget that the pool can come to have.
+    fn memory_max(&self) -> Bytes {
+        const STRICT: u64 = 2;
+        let most = vm::machine_memory().min(MEMORY_MAX.0);
+        let strict = self.commits_strictly().then(|| self.memory.0.saturating_mul(STRICT));
+        Bytes(most.min(strict.unwrap_or(most)))
     }
 
     pub(crate) fn memory(&self) -> MemorySettings {
         let Baselines { frame_percpu: percpu, frame_pick: pick, .. } = self.baselines;
         MemorySettings {
             memory: self.memory,
-            memory_max: Bytes(vm::machine_memory().min(MEMORY_MAX.0)),
-            window: self.window,
+            memory_max: self.memory_max(),
+            window: self.window_bytes(),
             window_at: self.window_at.clone(),
             frames: FrameSettings { percpu, pick, watermarks: self.watermarks },
             own_faults: self.delivery == Delivery::Signal,
@@ -248,7 +274,7 @@ mod tests {
         config.apply_settings("out=move,folio=1,workers=3,compressed=0,window=3M").unwrap();
         assert_eq!((config.way_out, config.workers), (WayOut::Move, Some(3)));
         assert_eq!((config.folio, config.compressed_max), (FolioMax::Pages(1), CompressedMax::OFF));
-        assert_eq!(config.window, Bytes(4 << 20));
+        assert_eq!(config.window, Some(Bytes(4 << 20)));
         config.apply_settings("zswap.codec=zstd:9,zswap.recompress=zstd").unwrap();
         assert_eq!(config.zswap_codec, TierCodec::Always(Codec::Zstd(9)));
         assert_eq!(config.zswap_recompress, Recompress::Cold(Codec::ZSTD_LEVEL));

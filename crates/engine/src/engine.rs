@@ -23,6 +23,7 @@ use crate::control::Control;
 use crate::control::job::JobTable;
 use crate::device::DeviceSettings;
 use crate::device::list::JobSwaps;
+use crate::device::spec::SwapSpec;
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::memory::{Memory, MemorySettings, NoMemory};
@@ -103,14 +104,14 @@ impl<B: Backing> Engine<B> {
         ));
         let settings = MemorySettings { account: job.map(|job| job.account()), ..config.memory() };
         let memory = memory(&settings, stats).map(Arc::new).map_err(|none| match none {
-            NoMemory::AddressSpace => Error::AddressSpace { window: config.window },
+            NoMemory::AddressSpace => Error::AddressSpace { window: config.window_bytes() },
             NoMemory::Userfaultfd(errno) => Error::NoUserfaultfd { errno },
         })?;
         if config.way_out == WayOut::Move && !memory.frames.backing.can_move() {
             return Err(Error::NoMove);
         }
         let workingset = Arc::new(WorkingSet::new(config.compressed_max));
-        let out_of_address_space = |_| Error::AddressSpace { window: config.window };
+        let out_of_address_space = |_| Error::AddressSpace { window: config.window_bytes() };
         let list = first_list(&config, job);
         let devices = (&list, device_settings(&config, job, &memory));
         let swap = Swap::new(&base, &memory, &workingset, config.swap(), devices, stats)?;
@@ -157,7 +158,19 @@ fn workers(config: &Config) -> usize {
 fn first_list(config: &Config, job: Option<JobTable>) -> JobSwaps {
     let changed = config.job_file.as_deref().filter(|_| job.is_some_and(|job| job.swaps() != 0));
     let list = changed.and_then(|file| JobSwaps::read(&JobSwaps::path(file)).ok());
-    list.unwrap_or_else(|| JobSwaps::first(&config.swap))
+    list.unwrap_or_else(|| JobSwaps::first(&swap_within(config)))
+}
+
+/// The devices of the beginning. Where tables are to be small a directory without a size does not
+/// have one for all the space that is free there.
+fn swap_within(config: &Config) -> Vec<SwapSpec> {
+    let mut specs = config.swap.clone();
+    if config.commits_strictly() {
+        let unsized_directories =
+            specs.iter_mut().filter(|spec| spec.size.is_none() && spec.path.is_dir());
+        unsized_directories.for_each(|spec| spec.size = Some(config.window_bytes()));
+    }
+    specs
 }
 
 fn device_settings(

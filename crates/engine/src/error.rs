@@ -74,6 +74,12 @@ impl fmt::Display for Error {
                     WINDOW_MAX
                 )
             }
+            Error::AddressSpace { window } if overspill_os::vm::commits_strictly() => write!(
+                f,
+                "this system promises only memory that it has (vm.overcommit_memory=2), and has \
+                 too little left for tables over {window}: raise vm.overcommit_ratio, or set a \
+                 smaller window (--set window=SIZE)"
+            ),
             Error::AddressSpace { window } => write!(
                 f,
                 "there is no address space for a window of {window}: raise the limit (ulimit -v) \

@@ -36,7 +36,7 @@ fn pool(delivery: Delivery, swap: &str, settings: &str) -> Pool {
         memory: Bytes(8 << 20),
         swap,
         delivery,
-        window: Bytes(64 << 20),
+        window: Some(Bytes(64 << 20)),
         ..Config::default()
     };
     common::pool(config, settings).unwrap_or_else(|| std::process::exit(SKIPPED))

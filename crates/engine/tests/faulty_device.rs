@@ -39,7 +39,7 @@ fn pool(delivery: Delivery, settings: &str, faults: &str) -> Option<Pool> {
         memory: Bytes(16 << 20),
         swap,
         delivery,
-        window: Bytes(1 << 30),
+        window: Some(Bytes(1 << 30)),
         ..Config::default()
     };
     common::pool(config, settings)

@@ -38,7 +38,7 @@ fn value(i: usize) -> u64 {
 fn pool(delivery: Delivery, swap: String, settings: &str) -> Option<Pool> {
     let mut config = Config { memory: Bytes(MEMORY as u64), delivery, ..Config::default() };
     config.swap = vec![swap.parse().unwrap()];
-    config.window = Bytes(1 << 30);
+    config.window = Some(Bytes(1 << 30));
     common::pool(config, settings)
 }
 

@@ -17,7 +17,7 @@ fn pool(delivery: Delivery, settings: &str) -> Option<Pool> {
 fn pool_of(memory: usize, delivery: Delivery, settings: &str) -> Option<Pool> {
     let mut config = Config { memory: Bytes(memory as u64), delivery, ..Config::default() };
     config.swap = vec![env!("CARGO_TARGET_TMPDIR").parse().unwrap()];
-    config.window = Bytes(4 << 30);
+    config.window = Some(Bytes(4 << 30));
     common::pool(config, settings)
 }
 
@@ -323,7 +323,7 @@ fn many_threads_share_a_region() {
 
 #[test]
 fn a_window_that_is_too_large_says_so() {
-    let window = Bytes(Config::WINDOW_MAX.0 + (2 << 20));
+    let window = Some(Bytes(Config::WINDOW_MAX.0 + (2 << 20)));
     let config = Config { memory: Config::MEMORY_MIN, window, ..Config::default() };
     let error = Pool::new(config).expect_err("a window above the largest");
     assert!(error.to_string().contains("the largest possible is 8 TiB"), "{error}");

@@ -11,8 +11,12 @@ const MIB: u64 = 1 << 20;
 
 /// A pool of 32 MiB; `None`, loudly, where the kernel gives this user no userfaultfd.
 fn pool(delivery: Delivery, swap: bool, settings: &str) -> Option<Pool> {
-    let mut config =
-        Config { memory: Bytes(32 * MIB), delivery, window: Bytes(4 << 30), ..Config::default() };
+    let mut config = Config {
+        memory: Bytes(32 * MIB),
+        delivery,
+        window: Some(Bytes(4 << 30)),
+        ..Config::default()
+    };
     config.swap = swap.then(|| env!("CARGO_TARGET_TMPDIR").parse().unwrap()).into_iter().collect();
     common::pool(config, settings)
 }

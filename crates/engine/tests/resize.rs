@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn pool(mib: usize, swap: bool, delivery: Delivery, settings: &str) -> Option<Pool> {
     let mut config = Config { memory: Bytes((mib * MIB) as u64), delivery, ..Config::default() };
     config.swap = swap.then(|| env!("CARGO_TARGET_TMPDIR").parse().unwrap()).into_iter().collect();
-    config.window = Bytes(4 << 30);
+    config.window = Some(Bytes(4 << 30));
     common::pool(config, settings)
 }
 

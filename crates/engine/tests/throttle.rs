@@ -30,7 +30,7 @@ fn pool(settings: &str) -> Option<Pool> {
     let mut config =
         Config { memory: Bytes(MEMORY), delivery: Delivery::Signal, ..Config::default() };
     config.swap = vec!["ram:256M,latency=20us".parse().unwrap()];
-    config.window = Bytes(1 << 30);
+    config.window = Some(Bytes(1 << 30));
     common::pool(config, settings)
 }
 
@@ -182,8 +182,12 @@ fn a_process_without_room_ends_as_the_setting_says() {
     if let Ok(role) = std::env::var(ROLE) {
         let (delivery, oom) = role.split_once(' ').unwrap();
         let delivery = if delivery == "Thread" { Delivery::Thread } else { Delivery::Signal };
-        let mut config =
-            Config { memory: Bytes(MEMORY), delivery, window: Bytes(1 << 30), ..Config::default() };
+        let mut config = Config {
+            memory: Bytes(MEMORY),
+            delivery,
+            window: Some(Bytes(1 << 30)),
+            ..Config::default()
+        };
         config.apply_settings(&format!("oom={oom},oom.wait=500ms")).unwrap();
         let pool = Pool::new(config).unwrap();
         let mut region = pool.map(4 * MEMORY as usize).unwrap();

@@ -168,7 +168,7 @@ fn run(seed: u64) {
     let mut config =
         Config { memory: Bytes(load.memory), delivery: load.delivery, ..Config::default() };
     config.swap = vec![load.swap.parse().unwrap()];
-    config.window = Bytes(1 << 30);
+    config.window = Some(Bytes(1 << 30));
     baselines::apply(&mut config, &load.settings).unwrap();
     let pool = match Pool::new(config) {
         Ok(pool) => pool,

@@ -132,7 +132,7 @@ fn pool(case: &Case) -> Option<Pool> {
         memory,
         swap,
         delivery: case.delivery,
-        window: Bytes(64 << 20),
+        window: Some(Bytes(64 << 20)),
         ..Config::default()
     };
     common::pool(config, &case.settings)

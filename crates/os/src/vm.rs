@@ -76,6 +76,13 @@ pub fn machine_memory() -> u64 {
     info.totalram * info.mem_unit as u64
 }
 
+/// Whether the system promises only memory that it has, so that all that is mapped for writing
+/// counts: `vm.overcommit_memory=2`.
+pub fn commits_strictly() -> bool {
+    let setting = std::fs::read("/proc/sys/vm/overcommit_memory");
+    setting.is_ok_and(|text| text.trim_ascii() == b"2")
+}
+
 /// Addresses that are nobody's by the conventions of compilers' run-times.
 const OWN: Range<usize> = 104 << 40..112 << 40;
 

@@ -48,9 +48,13 @@ static READY: AtomicBool = AtomicBool::new(false);
 const OPTIONS: &[(mi::mi_option_t, std::ffi::c_long)] =
     &[(3, 1), (4, 1), (5, 1), (6, 0), (7, 0), (9, 0), (14, 0), (16, 1), (22, 2)];
 
-/// Lets the program's requests go to mimalloc from now on.
-pub fn start() {
-    for (option, value) in OPTIONS {
+/// What mimalloc maps at once where what is mapped counts (arena_reserve, in KiB): 1 GiB elsewhere.
+const ARENA_STRICT: (mi::mi_option_t, std::ffi::c_long) = (23, 32 << 10);
+
+/// Lets the program's requests go to mimalloc from now on; `strict` where the system promises only
+/// memory that it has.
+pub fn start(strict: bool) {
+    for (option, value) in OPTIONS.iter().chain(strict.then_some(&ARENA_STRICT)) {
         // SAFETY: mimalloc's options may be set at any time.
         unsafe { mi::mi_option_set(*option, *value) };
     }
@@ -414,7 +418,7 @@ mod tests {
         crate::gate::init();
         let early = malloc(100);
         assert!(heap::contains(early as usize));
-        start();
+        start(false);
         // SAFETY: live blocks, used within their sizes and given up once.
         unsafe {
             early.cast::<u8>().write_bytes(7, 100);

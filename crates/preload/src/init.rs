@@ -82,21 +82,22 @@ fn start_engine(mut asked: Asked) -> Result<(), String> {
     gate::init();
     asked.name_statistics(rustix::process::getpid().as_raw_nonzero().get());
     calls::find();
+    let strict = asked.config.commits_strictly();
     delivery::settle(asked).and_then(pool::create)?;
     dma::start();
-    start_heap();
+    start_heap(strict);
     Ok(())
 }
 
 /// The process has no budget.
 fn start_unmanaged() {
     gate::init();
-    start_heap();
+    start_heap(overspill_os::vm::commits_strictly());
 }
 
 /// The program's requests go to mimalloc from now on.
-fn start_heap() {
-    alloc::start();
+fn start_heap(strict: bool) {
+    alloc::start(strict);
     // The locks of Rust's runtime wait by this function. It is looked up now, because the look-up
     // takes the loader's lock, which a thread that loads a library may hold while it waits for a
     // page. SAFETY: the call takes nothing.

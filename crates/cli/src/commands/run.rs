@@ -194,11 +194,11 @@ fn check_address_space(set: &str, limit: Option<u64>) -> Result<(), Failure> {
     let mut config = Config::default();
     config.apply_settings(set).map_err(|bad| Failure::usage(bad.to_string()))?;
     match limit {
-        Some(limit) if limit < config.window.0 => Err(Failure::own(format!(
+        Some(limit) if limit < config.window_bytes().0 => Err(Failure::own(format!(
             "the address-space limit of {} is below the {} that managed memory reserves: raise it \
              with ulimit -v unlimited, or reserve less with --set window=SIZE",
             Bytes(limit),
-            config.window
+            config.window_bytes()
         ))),
         _ => Ok(()),
     }

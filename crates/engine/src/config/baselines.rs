@@ -51,6 +51,18 @@ pub struct Baselines {
     pub vector_drop: bool,
     /// `dormant`: of the preload library.
     pub dormant: bool,
+    /// `commit`.
+    pub commit: Commit,
+}
+
+/// How the system is taken to promise memory.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Commit {
+    /// As it says.
+    #[default]
+    Auto,
+    /// What is mapped counts, used or not.
+    Strict,
 }
 
 impl Default for Baselines {
@@ -73,6 +85,7 @@ impl Default for Baselines {
             uring: true,
             vector_drop: true,
             dormant: true,
+            commit: Commit::default(),
         }
     }
 }
@@ -104,6 +117,7 @@ const SWAPOFF_DEPTH: Form<usize> = Form::Text {
     parse: |text| up_to(SWAPOFF_DEPTH_MAX, text),
     show: ToString::to_string,
 };
+const COMMIT: Form<Commit> = Form::Words(&[("auto", Commit::Auto), ("strict", Commit::Strict)]);
 const PICK: Form<Pick> = Form::Words(&[("outside", Pick::Outside), ("inside", Pick::Inside)]);
 const SLOT_LOCK: Form<SlotLock> =
     Form::Words(&[("cluster", SlotLock::Cluster), ("device", SlotLock::Device)]);
@@ -245,6 +259,12 @@ pub static BASELINES: &[Setting<Baselines>] = &[
         SWITCH,
         "Without it a process of `overspill run` has its engine from the beginning, however little \
          it does."
+    ),
+    setting!(
+        "commit",
+        commit,
+        COMMIT,
+        "With `strict` tables are as small as where the system promises only memory that it has."
     ),
 ];
 

@@ -33,14 +33,17 @@ const COMPRESSED: Form<CompressedMax> = Form::text(&["auto", "0..90"]);
 const CODEC: Form<TierCodec> = Form::text(&["auto", "lz4", "zstd[:LEVEL]", "none"]);
 const RECOMPRESS: Form<Recompress> = Form::text(&["auto", "off", "zstd[:LEVEL]"]);
 const INCOMPRESSIBLE: Form<bool> = Form::Words(&[("device", false), ("keep", true)]);
-const WINDOW: Form<Bytes> = Form::Text {
-    values: &["2M..8T"],
+const WINDOW: Form<Option<Bytes>> = Form::Text {
+    values: &["auto", "2M..8T"],
     parse: |text| {
+        if text == "auto" {
+            return Some(None);
+        }
         let size = text.parse::<Bytes>().ok()?;
         let fits = size.0 >= EXTENT_BYTES && size <= Config::WINDOW_MAX;
-        fits.then_some(Bytes(size.0.next_multiple_of(EXTENT_BYTES)))
+        fits.then_some(Some(Bytes(size.0.next_multiple_of(EXTENT_BYTES))))
     },
-    show: |size| size.exact(),
+    show: |size| size.map_or("auto".to_owned(), Bytes::exact),
 };
 /// The window is whole extents.
 const EXTENT_BYTES: u64 = 2 << 20;
@@ -143,7 +146,8 @@ pub static SETTINGS: &[Setting<Config>] = &[
         "window",
         window,
         WINDOW,
-        "How much address space is reserved for managed memory. A smaller window fits under a \
-         limit of address space (`ulimit -v`)."
+        "How much address space is reserved for managed memory. `auto` is 1T, or 32 times the \
+         budget where the system promises only memory that it has (`vm.overcommit_memory=2`). A \
+         smaller window fits under a limit of address space (`ulimit -v`)."
     ),
 ];

@@ -46,7 +46,7 @@ impl World {
     pub fn with_delivery(delivery: Delivery, pages: usize, settings: &str, swap: &str) -> World {
         let mut config = Config {
             memory: Config::MEMORY_MIN,
-            window: Bytes(4 << 20),
+            window: Some(Bytes(4 << 20)),
             delivery,
             ..Config::default()
         };
