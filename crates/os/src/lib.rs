@@ -9,9 +9,10 @@
 //! library), `task` (threads by number), [`tls`], `process` (in the program or beside it),
 //! [`seccomp`] (stopping system calls), [`descriptors`], [`signal`], `report`, `job`, [`vm`]
 //! (mappings), [`arena`] (the memory behind page frames), [`stack`], [`table`], [`codec`] (LZ4,
-//! Zstandard), [`beside`] (the sibling), [`io`] (direct I/O), [`uffd`] (userfaultfd), [`backing`]
-//! (the seam by which pages come and go), [`uring`], [`observer`], [`rss`] (how much memory there
-//! is), [`token`], [`thread`], [`fault_path`] (its rules), [`probe`].
+//! Zstandard), [`beside`] (the sibling), [`io`] (direct I/O), `secret` (memory for keys),
+//! [`crypt`] (sealed pages), [`uffd`] (userfaultfd), [`backing`] (the seam by which pages come and
+//! go), [`uring`], [`observer`], [`rss`] (how much memory there is), [`token`], [`thread`],
+//! [`fault_path`] (its rules), [`probe`].
 
 pub mod arena;
 pub mod backing;
@@ -19,6 +20,7 @@ pub mod beside;
 pub mod codec;
 pub mod copy;
 pub mod cpu;
+pub mod crypt;
 pub mod descriptors;
 pub mod fault_path;
 pub mod io;
@@ -31,6 +33,7 @@ pub mod region;
 mod report;
 pub mod rss;
 pub mod seccomp;
+mod secret;
 pub mod signal;
 pub mod stack;
 pub mod table;
