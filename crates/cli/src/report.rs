@@ -136,7 +136,7 @@ fn rare_rows(total: &Snapshot) -> Vec<Row> {
         ("not compressed", CompressRefused),
         ("failed writes", WriteErrors),
         ("failed reads", ReadErrors),
-        ("wrong checksums", ChecksumErrors),
+        ("not as written", ChecksumErrors),
         ("failed faults", FaultErrors),
         ("killed: no room", OomKill),
         ("left to the kernel", Unmanaged),

@@ -6,7 +6,8 @@
 //! handed out in runs ([`SwapDevices::alloc_run`]), written several runs at a time and read a run
 //! at a time. What goes wrong stays where it happened: a failed write marks its slots bad and the
 //! caller keeps the pages, a failed read is told to the reader, as is a page that comes back other
-//! than it was written (every page has a checksum), a full disk makes a device count as full.
+//! than it was written (every page is sealed, or has a checksum), a full disk makes a device count
+//! as full.
 //!
 //! Neighbours: [`crate::slot`] keeps the tables, [`overspill_os::io`] and [`overspill_os::uring`]
 //! do the I/O; reclaim allocates and writes, faults read and free.
@@ -30,6 +31,7 @@ mod faults;
 pub mod header;
 pub mod job_file;
 pub mod list;
+mod marks;
 mod model;
 mod open;
 mod parts;
@@ -54,13 +56,14 @@ pub use model::{FaultKinds, FaultModel, RamModel};
 pub use open::check;
 use overspill_os::Errno;
 use overspill_os::beside;
+use overspill_os::crypt::Key;
 use overspill_os::io::{File, IoBuffer};
 use overspill_os::uring::Queue;
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use table::DeviceTable;
 
 /// Operations in flight at most: 32 runs of up to 1 MiB keep a fast disk busy, and a batch fits on
@@ -164,6 +167,9 @@ pub struct SwapDevices {
     opened: AtomicU64,
     /// Devices that are out of use, until somebody closes them who has their descriptors.
     closed: RankedMutex<Vec<Arc<Area>>>,
+    /// What the pages of this process and its children are sealed with, from the first device on
+    /// that takes it.
+    key: OnceLock<Arc<Key>>,
     slots: SlotSettings,
     queue: Arc<Queue>,
     make_io: MakeIo,
@@ -209,6 +215,7 @@ impl SwapDevices {
             turn: AtomicUsize::new(0),
             opened: AtomicU64::new(0),
             closed: RankedMutex::new(Rank::ClosedDevices, Vec::with_capacity(SlotId::DEVICES_MAX)),
+            key: OnceLock::new(),
             slots: settings.slots,
             queue: Arc::new(Queue::new(
                 QUEUE_DEPTH as u32,
@@ -243,7 +250,8 @@ impl SwapDevices {
         self.add_area(*id, &spec.path, priority, |listing| {
             let of_job = self.job_file.as_ref().map(|file| job_file::link(file, *id));
             let opened = open::open(spec, of_job.as_deref())?;
-            Area::open((spec, opened), listing, self.make_io(), slots, &self.stats)
+            let key = if spec.is_sealed() { Some(self.key(&spec.path)?) } else { None };
+            Area::open((spec, opened, key), listing, self.make_io(), slots, &self.stats)
         })
     }
 
@@ -274,6 +282,17 @@ impl SwapDevices {
         self.table.set(index, Some(Arc::new(area)));
         self.priorities[index].store(priority, Relaxed);
         Ok(())
+    }
+
+    /// What pages are sealed with.
+    fn key(&self, path: &Path) -> Result<Arc<Key>, SwapError> {
+        if self.key.get().is_none() {
+            let made = Key::random();
+            let key = made.map_err(|errno| SwapError::new(path, "making a key for it", errno))?;
+            // Whoever was first has made the key of all.
+            let _ = self.key.set(Arc::new(key));
+        }
+        Ok(self.key.get().expect("it was set just now").clone())
     }
 
     fn make_io(&self) -> impl FnOnce(File) -> Box<dyn BlockIo> {
@@ -390,8 +409,9 @@ impl SwapDevices {
 
     /// Writes runs from `buffer`, several in flight, and sets the result of each; their order may
     /// change. The slots of a failed run are never handed out again (on a full disk: not before it
-    /// has room), and are no longer the caller's, unless it keeps them.
-    pub fn write(&self, buffer: &IoBuffer, writes: &mut [RunWrite]) {
+    /// has room), and are no longer the caller's, unless it keeps them. Each page of the buffer is
+    /// in one run at most, and used up: the buffer has afterwards what the device is to have.
+    pub fn write(&self, buffer: &mut IoBuffer, writes: &mut [RunWrite]) {
         // The runs of a device together, in the order in which they lie there, so that as many as
         // can be are in flight.
         writes.sort_unstable_by_key(|write| write.run.first);
@@ -426,7 +446,7 @@ impl SwapDevices {
             slots.touched_clusters() * (cluster * CLUSTER_SLOTS as u64 + CLUSTER_BYTES as u64)
         };
         let on_devices: u64 =
-            self.areas().map(|(index, area)| bytes(index, area.slots(), Area::SLOT_BYTES)).sum();
+            self.areas().map(|(index, area)| bytes(index, area.slots(), area.slot_bytes())).sum();
         on_devices + self.in_memory.as_ref().map_or(0, |slots| bytes(SlotId::IN_MEMORY, slots, 0))
     }
 
@@ -522,8 +542,9 @@ impl SwapDevices {
         mut inherited: Vec<InheritedDevice>,
         list: &JobSwaps,
     ) -> Vec<SwapError> {
-        // 1. The ring is the parent's.
+        // 1. The ring is the parent's, the key is both's.
         self.queue.renew_in_child();
+        self.key.get().into_iter().for_each(|key| key.keep_in_child());
         self.close_files_in_child();
         let mut errors = Vec::new();
         // 2. Inherited devices; those with nothing on them are closed.

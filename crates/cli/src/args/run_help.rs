@@ -27,6 +27,7 @@ Swap devices (--swap PATH[:SIZE][,KEY=VALUE...]):
   label=NAME      a name to tell it by
   discard=once    a part of the device is discarded before it is first used
   discard=pages   also when no page is left in it
+  crypt=off       pages lie there as they are, not encrypted and authenticated
 
 A RAM device (--swap ram:SIZE[,KEY=VALUE...]) simulates a device, for tests and
 measurements. Its memory is NOT part of the budget: it comes on top, a device of

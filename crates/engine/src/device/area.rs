@@ -7,6 +7,7 @@
 use super::InheritedDevice;
 use super::block_io::BlockIo;
 use super::error::SwapError;
+use super::marks::Marks;
 use super::open::Opened;
 use super::parts::{PART, PartIo, Parts};
 use super::ram::Ram;
@@ -16,8 +17,8 @@ use crate::stats::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, Stat
 use crate::units::Uuid;
 use overspill_os::Errno;
 use overspill_os::cpu::Topology;
+use overspill_os::crypt::Key;
 use overspill_os::io::{self, File, Lock};
-use overspill_os::table::AtomicTable;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ struct New {
     sparse: bool,
     parts: Option<Parts>,
     slots: SlotSettings,
+    key: Option<Arc<Key>>,
 }
 
 /// What a device is.
@@ -73,9 +75,8 @@ pub struct Area {
     /// Cleared where nothing can be discarded.
     pub(super) discards: AtomicBool,
     slots: SlotMap,
-    /// The checksum of each page as it was written, by its place: a slot's owner alone reads and
-    /// writes it.
-    pub(super) checksums: AtomicTable,
+    /// By what each page is known again.
+    pub(super) marks: Marks,
     /// Whether it was inherited in a fork: read and freed, never written.
     pub(super) inherited: AtomicBool,
     /// Cleared where the open file, and so its leases, are shared with the parent.
@@ -83,12 +84,9 @@ pub struct Area {
 }
 
 impl Area {
-    /// What a slot takes up here: its checksum.
-    pub const SLOT_BYTES: u64 = 4;
-
-    /// The device that `spec` names, as it was opened.
+    /// The device that `spec` names, as it was opened, with the key if its pages are sealed.
     pub fn open(
-        (spec, opened): (&SwapSpec, Opened),
+        (spec, opened, key): (&SwapSpec, Opened, Option<Arc<Key>>),
         listing: Listing,
         make_io: impl FnOnce(File) -> Box<dyn BlockIo>,
         slots: SlotSettings,
@@ -107,7 +105,7 @@ impl Area {
         let identity =
             Identity { path, kind, label: label.into(), uuid, pages, discard: spec.discard };
         Area::new(
-            New { identity, reserved_pages, bad_pages, shared, sparse, parts, slots },
+            New { identity, reserved_pages, bad_pages, shared, sparse, parts, slots, key },
             listing,
             io,
             stats,
@@ -137,8 +135,17 @@ impl Area {
             Identity { pages: self.identity.pages.min(PART.pages()), ..self.identity.clone() };
         let sparse = self.preallocates.load(Relaxed);
         let (bad_pages, parts, slots) = (Vec::new(), Some(parts), self.slots.settings());
-        let new =
-            New { identity, reserved_pages: 0, bad_pages, shared: false, sparse, parts, slots };
+        let key = self.marks.key().cloned();
+        let new = New {
+            identity,
+            reserved_pages: 0,
+            bad_pages,
+            shared: false,
+            sparse,
+            parts,
+            slots,
+            key,
+        };
         Area::new(new, listing, Box::new(io), stats)
     }
 
@@ -148,14 +155,14 @@ impl Area {
         io: Box<dyn BlockIo>,
         stats: &Stats,
     ) -> Result<Area, SwapError> {
-        let New { identity, reserved_pages, bad_pages, shared, sparse, parts, slots } = new;
+        let New { identity, reserved_pages, bad_pages, shared, sparse, parts, slots, key } = new;
         let no_memory =
             |errno| SwapError::new(&identity.path, "getting memory for its slots", errno);
         let slots = SlotMap::new(identity.pages, reserved_pages, slots, cpus(), *stats)
             .map_err(no_memory)?;
         let bad_pages = bad_pages.into_iter().map(u64::from);
         slots.exclude(bad_pages.filter(|page| (reserved_pages..identity.pages).contains(page)));
-        let checksums = AtomicTable::new(identity.pages as usize).map_err(no_memory)?;
+        let marks = Marks::new(identity.pages, key, listing.serial).map_err(no_memory)?;
         let area = Area {
             id: listing.id,
             serial: listing.serial,
@@ -167,7 +174,7 @@ impl Area {
             preallocates: AtomicBool::new(sparse),
             discards: AtomicBool::new(true),
             slots,
-            checksums,
+            marks,
             inherited: AtomicBool::new(false),
             own_locks: AtomicBool::new(true),
         };
@@ -241,6 +248,11 @@ impl Area {
     /// Its size in pages.
     pub fn pages(&self) -> u64 {
         self.identity.pages
+    }
+
+    /// Bytes that a slot takes up here.
+    pub fn slot_bytes(&self) -> u64 {
+        self.marks.slot_bytes()
     }
 
     /// Its slots.
@@ -333,11 +345,6 @@ impl Area {
             0 => io,
             start => Box::new(PartIo { io, start }),
         };
-        let checksums = AtomicTable::new(self.checksums.len()).unwrap();
-        checksums
-            .iter()
-            .zip(&*self.checksums)
-            .for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
         Area {
             id: self.id,
             serial: self.serial,
@@ -349,7 +356,7 @@ impl Area {
             preallocates: AtomicBool::new(self.preallocates.load(Relaxed)),
             discards: AtomicBool::new(self.discards.load(Relaxed)),
             slots: self.slots.copy(cpus(), stats),
-            checksums,
+            marks: self.marks.copied_by_fork(),
             inherited: AtomicBool::new(self.inherited.load(Relaxed)),
             own_locks: AtomicBool::new(self.own_locks.load(Relaxed)),
         }

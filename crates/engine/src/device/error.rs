@@ -223,6 +223,8 @@ pub enum ReadFailure {
     Io(Errno),
     /// The device gives it back, and it is not what was written: its checksum is another.
     Checksum,
+    /// The device has something else, or nothing, where a sealed page was written.
+    NotAuthentic,
 }
 
 /// A page that cannot be had from its device: it is lost to whoever asks for it.
@@ -257,6 +259,13 @@ impl fmt::Display for ReadError {
                     f,
                     "what swap device '{path}' has at byte {at} is not what was written there \
                      (wrong checksum)"
+                )
+            }
+            ReadFailure::NotAuthentic => {
+                write!(
+                    f,
+                    "what swap device '{path}' has at byte {at} is not what was written there \
+                     (not authentic)"
                 )
             }
         }

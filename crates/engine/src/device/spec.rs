@@ -13,7 +13,8 @@ use std::str::FromStr;
 /// What the text of a RAM device begins with.
 const RAM: &str = "ram:";
 /// The keys of options, for messages.
-const KEYS: &str = "prio, label, discard, and for RAM devices latency, bandwidth, faults, seed";
+const KEYS: &str =
+    "prio, label, discard, crypt, and for RAM devices latency, bandwidth, faults, seed";
 
 /// When parts of a device are discarded: told that what they hold is not needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -76,6 +77,8 @@ pub struct SwapSpec {
     pub label: Option<Label>,
     /// When unused parts of it are discarded.
     pub discard: Discard,
+    /// Whether its pages are sealed, where that was said.
+    pub crypt: Option<bool>,
     /// Set for a RAM device: how it behaves.
     pub ram: Option<RamModel>,
 }
@@ -92,8 +95,14 @@ impl SwapSpec {
             prio: None,
             label: None,
             discard: Discard::Off,
+            crypt: None,
             ram: None,
         }
+    }
+
+    /// Whether its pages are sealed: on everything but RAM devices, unless it was said.
+    pub fn is_sealed(&self) -> bool {
+        self.crypt.unwrap_or(self.ram.is_none())
     }
 
     /// The same, wherever the working directory is later.
@@ -159,6 +168,13 @@ impl SwapSpec {
                     _ => return Err(bad("once or pages")),
                 }
             }
+            "crypt" => {
+                self.crypt = match value {
+                    "on" => Some(true),
+                    "off" => Some(false),
+                    _ => return Err(bad("on or off")),
+                }
+            }
             _ if RamModel::KEYS.contains(&key) => match &mut self.ram {
                 Some(ram) => ram.apply(key, value).map_err(bad)?,
                 None => {
@@ -204,6 +220,11 @@ impl fmt::Display for SwapSpec {
             Discard::Off => "",
             Discard::Once => ",discard=once",
             Discard::Pages => ",discard=pages",
+        })?;
+        f.write_str(match self.crypt {
+            None => "",
+            Some(true) => ",crypt=on",
+            Some(false) => ",crypt=off",
         })?;
         self.ram.map_or(Ok(()), |ram| write!(f, "{ram}"))
     }
@@ -337,6 +358,7 @@ mod tests {
             ("/a,label=", "not a label"),
             ("/a,label=seventeen letters", "not a label"),
             ("/a,discard=always", "once or pages"),
+            ("/a,crypt=aes", "crypt: it takes on or off"),
             ("/a,latency=1ms", "only RAM devices"),
             ("ram:", "needs a size"),
             ("ram:big", "'big' is none"),
@@ -370,6 +392,7 @@ mod tests {
             "label=[a-z :=]{0,18}",
             Just("discard=once".to_owned()),
             Just("discard=pages".to_owned()),
+            "crypt=(on|off)",
             "latency=[0-9]{1,3}(\\.[0-9]{1,3})?(ns|us|ms|s)",
             "bandwidth=[0-9]{1,4}[KMG]?",
             "faults=0?\\.[0-9]{1,9}(:(eio|short|full|slow|flip|rot)\

@@ -3,6 +3,7 @@
 mod checksums;
 mod named;
 mod ram;
+mod sealed;
 
 use super::block_io::BlockIo;
 use super::*;
@@ -98,7 +99,7 @@ fn write(devices: &SwapDevices, run: SlotRun, generation: u64) -> Result<(), Err
     fill(&mut buffer, 0, run, generation);
     let mut writes =
         [RunWrite { run, buffer_page: 0, keeps_slots: false, result: Err(Errno::INVAL) }];
-    devices.write(&buffer, &mut writes);
+    devices.write(&mut buffer, &mut writes);
     writes[0].result
 }
 
@@ -151,7 +152,7 @@ fn batches_round_trip_with_and_without_uring() {
             });
             buffer_page += run.len;
         }
-        devices.write(&buffer, &mut writes);
+        devices.write(&mut buffer, &mut writes);
         assert!(writes.iter().all(|write| write.result == Ok(())));
         assert!(runs.iter().all(|run| reads_back(&devices, *run, 0)));
         assert_eq!(stats.get(Counter::PswpOutOps), 100);
@@ -335,6 +336,7 @@ impl SwapDevices {
             turn: AtomicUsize::new(self.turn.load(Relaxed)),
             opened: AtomicU64::new(100),
             closed: RankedMutex::new(Rank::ClosedDevices, Vec::new()),
+            key: self.key.clone(),
             slots: self.slots,
             queue: queue.clone(),
             tables: no_tables(),
@@ -551,19 +553,22 @@ fn a_failed_write_marks_the_bad_slot_and_no_other() {
     let dir = Dir::new("bad");
     let (devices, faults, stats) = faulty(&dir, u64::MAX, Errno::IO);
     let runs: Vec<SlotRun> = (0..8).map(|_| devices.alloc_run(16).unwrap()).collect();
-    let buffer = IoBuffer::new(16).unwrap();
-    let mut writes: Vec<RunWrite> = runs
-        .iter()
-        .map(|run| RunWrite { run: *run, buffer_page: 0, keeps_slots: false, result: Ok(()) })
-        .collect();
+    let mut buffer = IoBuffer::new(8 * 16).unwrap();
+    let of_run = |(i, run): (usize, &SlotRun)| RunWrite {
+        run: *run,
+        buffer_page: i * 16,
+        keeps_slots: false,
+        result: Ok(()),
+    };
+    let mut writes: Vec<RunWrite> = runs.iter().enumerate().map(of_run).collect();
     // What goes wrong once is no error.
     faults.writes.store(5, Relaxed);
-    devices.write(&buffer, &mut writes);
+    devices.write(&mut buffer, &mut writes);
     assert!(writes.iter().all(|write| write.result.is_ok()));
     assert_eq!((stats.get(Counter::WriteErrors), stats.get(Counter::PswpOut)), (1, 8 * 16));
     let bad = runs[5].first.advance(3);
     faults.bad_byte.store(bad.offset() * PAGE_SIZE as u64, Relaxed);
-    devices.write(&buffer, &mut writes);
+    devices.write(&mut buffer, &mut writes);
     let failed: Vec<usize> = (0..8).filter(|i| writes[*i].result.is_err()).collect();
     assert_eq!((failed.as_slice(), writes[5].result), ([5].as_slice(), Err(Errno::IO)));
     assert_eq!((stats.get(Counter::WriteErrors), stats.get(Counter::PswpOut)), (2, 15 * 16));
@@ -636,7 +641,8 @@ fn a_failed_read_is_tried_again_and_names_device_and_place() {
     // A run that was never written lies beyond the end of the file: an error, not zeros.
     faults.no_fallocate.store(true, Relaxed);
     let never = devices.alloc_run(4).unwrap();
-    assert_eq!(devices.read(never, &mut IoBuffer::new(4).unwrap()).unwrap_err().failure, io);
+    let error = devices.read(never, &mut IoBuffer::new(4).unwrap()).unwrap_err();
+    assert_eq!(error.failure, ReadFailure::NotAuthentic);
 }
 
 #[test]

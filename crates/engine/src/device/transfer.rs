@@ -1,9 +1,9 @@
 //! Reading and writing the pages of a device, and knowing them again.
 //!
-//! The checksum of each page is kept in memory when it is written, and compared whenever it is
-//! read. What cannot be read, or is not what was written, is read once more by itself, so that
-//! trouble on the line is no error; what stays wrong is an error of the page that is wrong, and of
-//! no other.
+//! What a page is known by ([`super::marks`]) is kept in memory when it is written, and looked at
+//! whenever it is read. What cannot be read, or is not what was written, is read once more by
+//! itself, so that trouble on the line is no error; what stays wrong is an error of the page that
+//! is wrong, and of no other.
 
 use super::area::Area;
 use super::error::{ReadError, ReadFailure};
@@ -13,23 +13,19 @@ use crate::units::PAGE_SIZE;
 use overspill_os::Errno;
 use overspill_os::io::IoBuffer;
 use overspill_os::uring::{Data, Op};
-use std::sync::atomic::Ordering::Relaxed;
 
 impl Area {
-    /// Writes up to [`QUEUE_DEPTH`] runs of this device, all in flight at once.
-    pub fn write(&self, buffer: &IoBuffer, batch: &mut [RunWrite], stats: &Stats) {
-        let data = |write: &RunWrite| {
-            &buffer[write.buffer_page * PAGE_SIZE..][..write.run.len * PAGE_SIZE]
+    /// Writes up to [`QUEUE_DEPTH`] runs of this device, all in flight at once. What the device is
+    /// to have takes the place of the pages in the buffer.
+    pub fn write(&self, buffer: &mut IoBuffer, batch: &mut [RunWrite], stats: &Stats) {
+        let bytes = |write: &RunWrite| {
+            write.buffer_page * PAGE_SIZE..(write.buffer_page + write.run.len) * PAGE_SIZE
         };
-        // 1. The checksums.
+        // 1. By what they are known again.
         for write in &*batch {
-            let pages = data(write).chunks_exact(PAGE_SIZE);
-            for (checksum, page) in
-                self.checksums[write.run.first.offset() as usize..].iter().zip(pages)
-            {
-                checksum.store(crc32fast::hash(page), Relaxed);
-            }
+            self.marks.mark(write.run.first.offset(), &mut buffer[bytes(write)]);
         }
+        let data = |write: &RunWrite| &buffer[bytes(write)];
         // 2. The pages.
         let mut ops: [Op<'_>; QUEUE_DEPTH] = std::array::from_fn(|i| match batch.get(i) {
             Some(write) => Op::write(write.run.first.offset() * PAGE_SIZE as u64, data(write)),
@@ -120,15 +116,17 @@ impl Area {
         let whole = self.read_op(offset, &mut buffer[..len * PAGE_SIZE], stats);
         for (offset, page) in (offset..).zip(buffer[..len * PAGE_SIZE].chunks_exact_mut(PAGE_SIZE))
         {
-            if whole.is_ok() && self.is_as_written(offset, page, stats) {
+            if whole == Ok(true) && self.restore(offset, page, stats) {
                 continue;
             }
             stats.add(Counter::ReadRetries, 1);
             let failure = match self.read_op(offset, page, stats) {
-                Ok(()) if self.is_as_written(offset, page, stats) => continue,
-                Ok(()) => ReadFailure::Checksum,
+                Ok(true) if self.restore(offset, page, stats) => continue,
+                Ok(all) => self.marks.failure(all),
                 Err(errno) => ReadFailure::Io(errno),
             };
+            // Nobody is to go on with what is not the page.
+            page.fill(0);
             stats.add(Counter::ReadErrors, 1);
             self.figures.add(DeviceFigure::ReadErrors, 1);
             let offset_bytes = offset * PAGE_SIZE as u64;
@@ -139,18 +137,18 @@ impl Area {
         Ok(())
     }
 
-    /// One operation; a read that moved fewer bytes without saying why has failed.
-    fn read_op(&self, offset: u64, data: &mut [u8], stats: &Stats) -> Result<(), Errno> {
+    /// One operation; whether it read all bytes.
+    fn read_op(&self, offset: u64, data: &mut [u8], stats: &Stats) -> Result<bool, Errno> {
         let len = data.len();
         let mut ops = [Op::read(offset * PAGE_SIZE as u64, data)];
         self.io.run(&mut ops);
         stats.add(Counter::PswpInOps, 1);
         self.figures.add(DeviceFigure::Reads, 1);
-        if ops[0].result? == len { Ok(()) } else { Err(Errno::IO) }
+        ops[0].result.map(|read| read == len)
     }
 
-    fn is_as_written(&self, offset: u64, page: &[u8], stats: &Stats) -> bool {
-        let same = crc32fast::hash(page) == self.checksums[offset as usize].load(Relaxed);
+    fn restore(&self, offset: u64, page: &mut [u8], stats: &Stats) -> bool {
+        let same = self.marks.restore(offset, page);
         if !same {
             stats.add(Counter::ChecksumErrors, 1);
             self.figures.add(DeviceFigure::ChecksumErrors, 1);

@@ -222,10 +222,10 @@ counters! {
     WriteErrors => "swap_write_errors",
     /// Device reads that failed.
     ReadErrors => "swap_read_errors",
-    /// Pages that came back from a device with a wrong checksum, also those that were right when
-    /// read again.
+    /// Pages that came back from a device other than they were written, by seal or checksum, also
+    /// those that were right when read again.
     ChecksumErrors => "swap_checksum_errors",
-    /// Pages that were read a second time, after an error or a wrong checksum.
+    /// Pages that were read a second time, after an error or because they were not as written.
     ReadRetries => "swap_read_retries",
     /// Faults that failed: an unreadable page, or no room with `oom=sigbus`.
     FaultErrors => "fault_errors",

@@ -58,7 +58,7 @@ pub enum DeviceFigure {
     Writes,
     /// Reads that failed for good.
     ReadErrors,
-    /// Pages that came back with a wrong checksum.
+    /// Pages that came back other than they were written.
     ChecksumErrors,
     /// Writes that failed.
     WriteErrors,
@@ -204,7 +204,7 @@ pub struct DeviceSnapshot {
     pub writes: u64,
     /// Reads that failed for good.
     pub read_errors: u64,
-    /// Pages that came back with a wrong checksum.
+    /// Pages that came back other than they were written.
     pub checksum_errors: u64,
     /// Writes that failed.
     pub write_errors: u64,

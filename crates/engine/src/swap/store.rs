@@ -417,7 +417,7 @@ impl<B: Backing> Swap<B> {
     /// Writes what is lined up; pages of runs that fail get no slot.
     fn write_lined_up(&self, batch: &mut Batch) {
         let writing = self.begin_writing();
-        self.devices.write(&batch.buffer, &mut batch.writes);
+        self.devices.write(&mut batch.buffer, &mut batch.writes);
         drop(writing);
         let pages = batch.writes.iter().map(|write| write.run.len).sum();
         let now = self.stamp(pages);

@@ -50,7 +50,7 @@ fn a_device_that_fills_up_in_mid_run_leaves_the_rest_to_the_next() {
         });
         at += run.len;
     }
-    devices.write(&buffer, &mut writes);
+    devices.write(&mut buffer, &mut writes);
     assert!(writes.iter().all(|write| write.result == Ok(())));
     assert!(runs.iter().all(|run| reads_back(&devices, *run, 5)));
 }
