@@ -6,8 +6,9 @@ use overspill_tests::scratch::Room;
 use rustix::process::Signal;
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
@@ -15,15 +16,35 @@ static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TA
 const PAGE: usize = 4096;
 const MIB: u64 = 64;
 
-/// `unreadable.c` has written 64 MiB, of which most are in a file, and is about to read them.
-fn written(room: &Room, name: &str, more: &[&str], crypt: &str) -> Option<(Job, PathBuf)> {
+/// A program that has written 64 MiB, of which most are in a file, and is about to read them.
+fn written(
+    room: &Room,
+    (name, crypt): (&str, &str),
+    more: &[&str],
+    (program, arg): (&str, &str),
+) -> Option<(Job, PathBuf)> {
     let file = room.path.join(name);
     File::create(&file).unwrap();
     let device = format!("{}:256M{crypt}", file.to_str().unwrap());
     let options = ["--memory", "16M", "--set", "compressed=0", "--swap", &device];
     let options = [&options, more].concat();
-    let job = Job::program(&SCRATCH, name, &options, "unreadable.c", &[&MIB.to_string(), "wait"])?;
+    let job = Job::program(&SCRATCH, name, &options, program, &[&MIB.to_string(), arg])?;
     Some((job, file))
+}
+
+/// One that tells which pages it could not read.
+const UNREADABLE: (&str, &str) = ("unreadable.c", "wait");
+
+/// The first words of pages with these numbers, of those that do not compress and some others.
+fn first_words(pages: Range<u64>) -> HashSet<u64> {
+    pages.map(mix).filter(|seed| seed & 3 < 2).map(mix).collect()
+}
+
+/// How many words of a file are of these.
+fn found(file: &Path, words: &HashSet<u64>) -> usize {
+    let bytes = fs::read(file).unwrap();
+    let all = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+    all.filter(|word| words.contains(word)).count()
 }
 
 /// As in `common.h` of the programs.
@@ -47,19 +68,14 @@ fn end(job: Job) -> (u64, String) {
 #[test]
 fn who_reads_the_device_finds_no_page_of_the_program() {
     let room = SCRATCH.room("sealed");
-    // The first words of pages that do not compress, and of those that do.
-    let firsts: HashSet<u64> =
-        (0..MIB << 8).map(mix).filter(|seed| seed & 3 < 2).map(mix).collect();
+    let firsts = first_words(0..MIB << 8);
     for (name, crypt, readable) in [("sealed", "", false), ("plain", ",crypt=off", true)] {
-        let Some((job, file)) = written(&room, name, &[], crypt) else { return };
-        let bytes = fs::read(&file).unwrap();
-        let is_used = |page: &&[u8]| page.iter().any(|byte| *byte != 0);
-        let used = bytes[PAGE..].chunks_exact(PAGE).filter(is_used).count();
-        assert!(used as u64 > MIB << 6, "only {used} pages are there");
-        let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
-        let found = words.filter(|word| firsts.contains(word)).count();
-        assert_eq!(found > used / 4, readable, "{name}: {found} pages of {used}");
-        assert!(readable || found == 0, "{name}: {found} pages");
+        let Some((job, file)) = written(&room, (name, crypt), &[], UNREADABLE) else { return };
+        // Most of the 64 MiB are there.
+        let found = found(&file, &firsts);
+        assert!(if readable { found > firsts.len() / 2 } else { found == 0 }, "{name}: {found}");
+        let used = fs::metadata(&file).unwrap().blocks() * 512;
+        assert!(used > MIB << 19, "{used} bytes are there");
         assert_eq!(end(job), (0, String::new()));
     }
 }
@@ -69,7 +85,9 @@ fn what_somebody_wrote_to_the_device_is_not_given_to_the_program() {
     let room = SCRATCH.room("forged");
     for fault in ["thread", "signal"] {
         let name = format!("forged-{fault}");
-        let Some((job, path)) = written(&room, &name, &["--fault", fault], "") else { return };
+        let Some((job, path)) = written(&room, (&name, ""), &["--fault", fault], UNREADABLE) else {
+            return;
+        };
         // Each two neighbours change places, here and there a bit, and the end is gone.
         let file = File::options().read(true).write(true).open(&path).unwrap();
         let (mut one, mut other) = ([0; PAGE], [0; PAGE]);
@@ -92,5 +110,21 @@ fn what_somebody_wrote_to_the_device_is_not_given_to_the_program() {
                 && line.ends_with("is not what was written there (not authentic)")),
             "{said}"
         );
+    }
+}
+
+/// Also where a device would show it.
+#[test]
+fn locked_memory_is_on_no_device() {
+    let room = SCRATCH.room("locked");
+    let (locked, others) = (first_words(MIB << 8..(MIB + 2) << 8), first_words(0..MIB << 8));
+    for fault in ["thread", "signal"] {
+        let (name, more) = (format!("locked-{fault}"), ["--fault", fault]);
+        let written = written(&room, (&name, ",crypt=off"), &more, ("locked.c", "2"));
+        let Some((job, file)) = written else { return };
+        assert!(found(&file, &others) > others.len() / 2);
+        assert_eq!(found(&file, &locked), 0);
+        job.signal(Signal::TERM);
+        assert_eq!(job.end(), (0, "all ok\n".to_owned(), String::new()));
     }
 }

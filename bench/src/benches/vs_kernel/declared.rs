@@ -92,7 +92,8 @@ pub static LADDER: Ladder = Ladder {
         },
         Table {
             title: "The floor, in microseconds: a fault by signal served by a copy or by a move \
-                    alone, the first access to a page of a pool with room, and LZ4 for a page.",
+                    alone, the first access to a page of a pool with room, and for a page LZ4 and \
+                    the seal that it has on devices.",
             columns: &[
                 wide("bare copy", "bare_copy_fault_ns", microseconds),
                 wide("bare move", "bare_move_fault_ns", microseconds),
@@ -100,6 +101,8 @@ pub static LADDER: Ladder = Ladder {
                 wide("ratio", "minor_fault_ratio", ratio),
                 col("compress", "compress_ns", microseconds),
                 col("decompress", "decompress_ns", microseconds),
+                col("seal", "seal_ns", microseconds),
+                col("open", "open_ns", microseconds),
             ],
         },
     ],

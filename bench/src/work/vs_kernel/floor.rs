@@ -1,5 +1,6 @@
 //! The floor: what the mechanisms cost with nothing around them. A fault by signal that is served
-//! by one call, and a page that is packed and unpacked; beside them a minor fault of a pool.
+//! by one call, a page that is packed and unpacked, one that is sealed and opened; beside them a
+//! minor fault of a pool.
 
 use crate::measure::{Failing, Failure, Sample, add, figures, pool};
 use crate::work::codecs;
@@ -7,6 +8,7 @@ use overspill::units::PAGE_SIZE;
 use overspill_bench::contents::{Contents, WORDS};
 use overspill_os::Errno;
 use overspill_os::codec::Codec;
+use overspill_os::crypt::Key;
 use overspill_os::signal::{self, Outcome, SignalFaults};
 use overspill_os::uffd::{Features, Uffd};
 use overspill_os::vm::{self, Prot, advice};
@@ -39,7 +41,27 @@ pub fn measure() -> Result<Sample, Failure> {
     {
         add(&mut sample, lz4.get(of).map(|ns| (name, *ns)));
     }
+    // 3. Pages as they go to a device, and come back.
+    let [seal, open] = sealed()?;
+    add(&mut sample, [("seal_ns", seal), ("open_ns", open)]);
     Ok(sample)
+}
+
+/// Nanoseconds in which a page is sealed, and opened.
+fn sealed() -> Result<[f64; 2], Failure> {
+    let key = Key::random().failing("there is no key to be had")?;
+    let mut pages = vec![[7; PAGE_SIZE]; PAGES / 8];
+    let a_page = |began: Instant| began.elapsed().as_nanos() as f64 / (PAGES / 8) as f64;
+    let began = Instant::now();
+    let seals: Vec<_> =
+        pages.iter_mut().zip(0..).map(|(page, at)| key.seal([0, at], page)).collect();
+    let seal = a_page(began);
+    let began = Instant::now();
+    let sealed = pages.iter_mut().zip(0..).zip(seals);
+    let opened =
+        sealed.filter_map(|((page, at), seal)| key.open([0, at], seal, page).then_some(()));
+    pool::right((PAGES / 8 - opened.count()) as u64)?;
+    Ok([seal, a_page(began)])
 }
 
 /// Serves every fault with one call.
@@ -120,7 +142,14 @@ mod tests {
     #[test]
     fn faults_and_pages_have_a_cost_where_there_is_a_userfaultfd() {
         let Ok(sample) = measure() else { return };
-        for name in ["bare_copy_fault_ns", "minor_fault_ns", "compress_ns", "decompress_ns"] {
+        for name in [
+            "bare_copy_fault_ns",
+            "minor_fault_ns",
+            "compress_ns",
+            "decompress_ns",
+            "seal_ns",
+            "open_ns",
+        ] {
             assert!(sample[name] > 100.0, "{name}: {sample:?}");
         }
     }
