@@ -25,9 +25,9 @@ COLUMNS = 100
 FLOORS = {
     "crates/os": [
         "units", "lock", "copy", "cpu", "region", "task", "tls", "process", "seccomp",
-        "descriptors", "signal", "report", "job", "vm", "arena", "stack", "table", "codec",
-        "beside", "io", "secret", "crypt", "uffd", "backing", "uring", "observer", "rss", "token",
-        "thread", "fault_path", "probe", "lib",
+        "descriptors", "directory", "signal", "report", "job", "vm", "arena", "stack", "table",
+        "codec", "beside", "io", "secret", "crypt", "uffd", "backing", "uring", "observer", "rss",
+        "token", "thread", "fault_path", "probe", "lib",
     ],
     "crates/preload": [
         "sys", "route", "config", "own_stack", "heap", "image", "pool", "dormant", "memory",

@@ -7,8 +7,9 @@
 //! in `tests/`: `semantics.rs` (programs that must not notice overspill) and `failures.rs`
 //! (refusals, exit statuses, settings), `devices.rs` (swap devices), `control.rs` (budgets of
 //! running jobs), `swapon.rs` (their swap devices), `observe.rs` (what is told of them, and
-//! proactive reclaim), `documents.rs` (commands and links of the documentation, which [`documents`]
-//! reads). The locks here are of the test process only.
+//! proactive reclaim), `trust.rs` (files and directories of others), `documents.rs` (commands and
+//! links of the documentation, which [`documents`] reads). The locks here are of the test process
+//! only.
 
 #![forbid(unsafe_code)]
 

@@ -16,6 +16,7 @@ mod swaps;
 
 use crate::failure::Failure;
 use crate::report::printable;
+use crate::rundir::leftovers;
 use job::Job;
 use place::{Directory, Variables, default_directory};
 use protocol::{Answer, Call, REPLY_MAX, REQUEST_MAX, Reply, Request, VERSION};
@@ -24,6 +25,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -57,6 +59,7 @@ impl Control {
         for path in variables.directories(user) {
             match Directory::listen(&path, user, std::process::id()) {
                 Ok((directory, listener)) => {
+                    directory.sweep();
                     let job = Arc::new(job);
                     spawn("control", move || serve(&listener, &job))
                         .map_err(|error| Failure::own(format!("cannot start a thread: {error}")))?;
@@ -185,39 +188,24 @@ pub struct Found {
 
 /// Finds the job that process `pid` is of, or runs.
 pub fn find(pid: u32) -> Result<Found, Failure> {
+    leftovers::sweep();
     let user = rustix::process::geteuid().as_raw();
     let owner = fs::metadata(format!("/proc/{pid}")).ok().map(|process| process.uid());
-    // 1. Where the job's own variables say, if they can be read; then where ours say.
-    let theirs = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let theirs = Variables::read(|name| variable(&theirs, name));
-    let ours = Variables::read(|name| std::env::var_os(name));
-    let mut paths = Vec::new();
-    for user in owner.into_iter().chain([user]) {
-        for path in theirs.directories(user).into_iter().chain(ours.directories(user)) {
-            if !paths.contains(&path) {
-                paths.push(path);
-            }
-        }
-        for path in [default_directory(user), format!("/run/user/{user}/overspill").into()] {
-            if !paths.contains(&path) {
-                paths.push(path);
-            }
-        }
-    }
+    // 1. Where sockets may be.
     let owners: Vec<_> = owner.into_iter().chain([user]).collect();
     let mut denied = false;
     let mut stale = false;
-    let directories: Vec<_> = paths
-        .iter()
-        .filter_map(|path| {
-            let opened = Directory::open(path, &owners);
+    let directories: Vec<_> = places(pid, &owners)
+        .into_iter()
+        .filter_map(|(path, is_own)| {
+            let opened = Directory::open(&path, &owners);
             denied |=
                 opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
-            opened.ok()
+            Some((opened.ok()?, is_own))
         })
         .collect();
     // 2. A process with a socket is an `overspill run`; any other is looked for in all jobs.
-    for directory in directories {
+    for (directory, is_own) in directories {
         let mut launchers = directory.sockets();
         launchers.sort_by_key(|launcher| *launcher != pid);
         for launcher in launchers {
@@ -226,9 +214,12 @@ pub fn find(pid: u32) -> Result<Found, Failure> {
                 Ok(_) => return Ok(Found { directory, launcher, pid }),
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     // Its process was killed: nobody listens there any more.
-                    directory.remove(launcher);
-                    stale |= launcher == pid;
+                    if is_own {
+                        directory.sweep();
+                    }
+                    stale |= launcher == pid && is_own;
                 }
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) if launcher == pid => return Err(cannot_reach(pid, &error)),
                 Err(error) => denied |= error.kind() == ErrorKind::PermissionDenied,
             }
@@ -255,14 +246,43 @@ pub fn find(pid: u32) -> Result<Found, Failure> {
     }))
 }
 
+/// Directories of sockets that may lead to a job of process `pid`, and whether this user, the last
+/// of `users`, has chosen it. Only there is anything changed: what is in the environment of a
+/// process is the choice of its user.
+fn places(pid: u32, users: &[u32]) -> Vec<(PathBuf, bool)> {
+    // Where the job's own variables say, if they can be read; then where ours say.
+    let theirs = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let theirs = Variables::read(|name| variable(&theirs, name));
+    let ours = Variables::read(|name| std::env::var_os(name));
+    let own: Vec<_> = users
+        .last()
+        .into_iter()
+        .flat_map(|user| [ours.directories(*user), vec![default_directory(*user)]].concat())
+        .collect();
+    let mut paths: Vec<(PathBuf, bool)> = Vec::new();
+    for user in users.iter().copied() {
+        let rest = [default_directory(user), format!("/run/user/{user}/overspill").into()];
+        let named = [theirs.directories(user), ours.directories(user), rest.into()].concat();
+        for path in named {
+            if paths.iter().all(|(other, _)| *other != path) {
+                let is_own = own.contains(&path);
+                paths.push((path, is_own));
+            }
+        }
+    }
+    paths
+}
+
 /// Finds the one job of this user that runs.
 pub fn find_only() -> Result<Found, Failure> {
+    leftovers::sweep();
     let user = rustix::process::geteuid().as_raw();
     let ours = Variables::read(|name| std::env::var_os(name));
     let mut jobs = Vec::new();
     for path in ours.directories(user) {
         let Ok(directory) = Directory::open(&path, &[user]) else { continue };
         // One that was killed leaves a socket at which nobody listens.
+        directory.sweep();
         jobs.extend(
             directory.sockets().into_iter().filter(|launcher| directory.connect(*launcher).is_ok()),
         );

@@ -7,20 +7,28 @@
 //!
 //! A job of root's may have processes of other users, which belong to it too. So others can enter
 //! the directory there, and cannot list it; what is in it lies behind a name that is not to be
-//! guessed, and that only the job's processes are told.
+//! guessed, and that only the job's processes are told. Such processes may be anybody's: what is in
+//! the directory is named through its descriptor, links are not followed, and what all processes
+//! share is made here, before anybody knows the name.
+//!
+//! The directory is held by a lock as long as a process of the job is there; [`leftovers`] removes
+//! what a run has left that was killed.
+
+pub mod leftovers;
 
 use crate::failure::Failure;
 use crate::swap::IN_MEMORY;
 use overspill::job::{self, JobTable};
-use overspill::stats::{Counter, Snapshot};
+use overspill::stats::{Counter, FILE_BYTES, Snapshot, Stats};
+use overspill_os::directory::Directory;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, geteuid, test_kill_process, waitpid};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -30,12 +38,19 @@ const PROCESSES_MAX: usize = 1000;
 /// each.
 const ROOM: u64 = 1 << 30;
 
+/// A file system that keeps files in memory.
+const MEMORY: &str = "/dev/shm";
+/// Most bytes of reports that are passed on.
+const REPORTS_MAX: u64 = 1 << 20;
+
 /// A private directory for one run.
 #[derive(Debug)]
 pub struct RunDir {
-    /// What is known by the number of this process, and the directory in it.
-    outer: PathBuf,
+    entry: Entry,
+    directory: Directory,
     path: PathBuf,
+    /// The file of the job's table, empty at first. Locked while this process is there.
+    table: OwnedFd,
     /// Processes that have ended and whose files are taken in.
     ended: Vec<Snapshot>,
     /// What they have done, all together, but not what they held.
@@ -65,25 +80,11 @@ impl RunDir {
     /// usable in `/dev/shm`, if there is room, or else in the directory for temporary files: a file
     /// on a disk takes a fork a quarter of its time, and is written there again and again.
     pub fn create(runtime_dir: Option<OsString>) -> Result<RunDir, Failure> {
-        let is_ours = |dir: &PathBuf| dir.is_absolute() && !geteuid().is_root();
-        let runtime_dir = runtime_dir.map(PathBuf::from).filter(is_ours);
-        let memory = Some(PathBuf::from("/dev/shm")).filter(|dir| has_room(dir));
-        let temp_dir = std::env::temp_dir();
+        let memory = Path::new(MEMORY);
         let mut refusal = None;
-        for parent in runtime_dir.into_iter().chain(memory).chain([temp_dir]) {
+        for parent in places(runtime_dir).filter(|dir| dir != memory || has_room(dir)) {
             match create_in(&parent) {
-                Ok((outer, path)) => {
-                    let [done, rest] = [Snapshot::default(), Snapshot::default()];
-                    return Ok(RunDir {
-                        outer,
-                        path,
-                        ended: Vec::new(),
-                        done,
-                        rest,
-                        rest_count: 0,
-                        orphaned: Vec::new(),
-                    });
-                }
+                Ok(run_dir) => return Ok(run_dir),
                 Err(error) => refusal = Some((parent, error)),
             }
         }
@@ -94,19 +95,29 @@ impl RunDir {
         )))
     }
 
-    /// The directory.
+    /// The path by which processes of the job find the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
+    /// The directory.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// The file of the job's table.
+    pub fn table(&self) -> &OwnedFd {
+        &self.table
+    }
+
     /// Takes in and removes the files of processes that have ended.
     pub fn sweep(&mut self) {
-        for (path, pid) in self.files() {
-            if Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH)) {
-                self.take_in(&path);
+        for pid in processes(&self.directory) {
+            if has_ended(pid) {
+                self.take_in(pid);
                 // A file that cannot be removed is taken in twice at worst; it never can on a sane
                 // file system.
-                let _ = fs::remove_file(&path);
+                self.directory.remove(&Stats::file_name(pid));
             }
         }
     }
@@ -114,12 +125,10 @@ impl RunDir {
     /// A signal has ended the process `killed`. Where an engine lived in it, its program has ended
     /// with it.
     pub fn process_killed(&mut self, killed: i32) {
-        let files = self.files().into_iter();
-        let engines = files.filter_map(|(path, pid)| read(&path).map(|program| (program, pid)));
-        if let Some((program, pid)) =
-            engines.into_iter().find(|(program, _)| program.engine as i32 == killed)
-        {
-            self.orphaned.push((program.name, pid));
+        let pids = processes(&self.directory).into_iter();
+        let mut engines = pids.filter_map(|pid| Some((read(&self.directory, pid)?, pid)));
+        if let Some((program, pid)) = engines.find(|(program, _)| program.engine as i32 == killed) {
+            self.orphaned.push((program.name, pid as i32));
         }
     }
 
@@ -131,7 +140,11 @@ impl RunDir {
 
     /// What processes have reported whose standard error had become something else.
     pub fn reports(&self) -> Vec<u8> {
-        fs::read(self.path.join(job::REPORTS_NAME)).unwrap_or_default()
+        let mut text = Vec::new();
+        if let Ok(file) = self.directory.open_shared(job::REPORTS_NAME, OFlags::RDONLY) {
+            let _ = File::from(file).take(REPORTS_MAX).read_to_end(&mut text);
+        }
+        text
     }
 
     /// Waits until the processes are gone in which the engines of ended programs lived, and reaps
@@ -140,12 +153,9 @@ impl RunDir {
     pub fn wait_for_engines(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(5);
         const PAUSE: Duration = Duration::from_micros(200);
-        let ended = |pid: i32| {
-            Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
-        };
-        let files = self.files().into_iter().filter(|(_, pid)| ended(*pid));
-        let mut engines: Vec<Pid> =
-            files.filter_map(|(path, _)| Pid::from_raw(read(&path)?.engine as i32)).collect();
+        let ended = processes(&self.directory).into_iter().filter(|pid| has_ended(*pid));
+        let engine = |pid| Pid::from_raw(read(&self.directory, pid)?.engine as i32);
+        let mut engines: Vec<Pid> = ended.filter_map(engine).collect();
         let since = Instant::now();
         while !engines.is_empty() && since.elapsed() < PATIENCE {
             engines.retain(|engine| match waitpid(Some(*engine), WaitOptions::NOHANG) {
@@ -167,10 +177,10 @@ impl RunDir {
     /// What processes have done by now, and what those that live hold; and how many these are.
     pub fn now(&self, lives: impl Fn(u32) -> bool) -> (u64, Snapshot) {
         let (mut total, mut living, mut peak) = (self.done.clone(), 0, 0);
-        for (path, pid) in self.files() {
-            let Some(process) = read(&path) else { continue };
+        for pid in processes(&self.directory) {
+            let Some(process) = read(&self.directory, pid) else { continue };
             peak = process.get(Counter::ChargedPeakBytes).max(peak);
-            if lives(pid as u32) {
+            if lives(pid) {
                 living += 1;
                 total.merge(&process);
             } else {
@@ -183,9 +193,7 @@ impl RunDir {
 
     /// Everything known about the tree, living processes included.
     pub fn finish(&mut self) -> Tree {
-        for (path, _) in self.files() {
-            self.take_in(&path);
-        }
+        processes(&self.directory).into_iter().for_each(|pid| self.take_in(pid));
         self.trim(PROCESSES_MAX);
         let mut tree = Tree {
             processes: std::mem::take(&mut self.ended),
@@ -193,7 +201,7 @@ impl RunDir {
             left_out: self.rest_count,
             begun: false,
         };
-        tree.begun = !tree.processes.is_empty() || self.path.join(job::BEGUN_NAME).exists();
+        tree.begun = !tree.processes.is_empty() || self.directory.has(job::BEGUN_NAME);
         tree.processes.iter().for_each(|process| tree.total.merge(process));
         tree.total.name = "total".to_owned();
         let peaks = tree.processes.iter().map(|process| process.get(Counter::ChargedPeakBytes));
@@ -204,22 +212,15 @@ impl RunDir {
     /// What the processes say together, which does not add up; `peak` is what one of them had in
     /// use at most.
     fn note_of_job(&self, total: &mut Snapshot, peak: u64) {
-        let Some(job) = JobTable::open(&self.path.join(job::FILE_NAME)) else { return };
+        let Some(job) = JobTable::open(&self.directory) else { return };
         total.pressure = job.pressure();
         if let Some(sum) = total.counters.get_mut(Counter::ChargedPeakBytes.name()) {
             *sum = job.peak().0.max(peak).min(*sum);
         }
     }
 
-    fn files(&self) -> Vec<(PathBuf, i32)> {
-        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let pid =
-            |entry: &fs::DirEntry| entry.file_name().to_str()?.strip_prefix("stats.")?.parse().ok();
-        entries.filter_map(|entry| pid(&entry).map(|pid| (entry.path(), pid))).collect()
-    }
-
-    fn take_in(&mut self, path: &Path) {
-        let Some(snapshot) = read(path) else { return };
+    fn take_in(&mut self, pid: u32) {
+        let Some(snapshot) = read(&self.directory, pid) else { return };
         self.done.merge_done(&snapshot);
         self.ended.push(snapshot);
         if self.ended.len() >= 2 * PROCESSES_MAX {
@@ -240,14 +241,7 @@ impl RunDir {
 impl RunDir {
     /// Removes the directory.
     pub fn remove(&self) {
-        // A process that outlives the run may make a file just now: then the directory is not empty
-        // at first.
-        for _ in 0..3 {
-            match fs::remove_dir_all(&self.outer) {
-                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
-                _ => return,
-            }
-        }
+        self.entry.remove();
     }
 }
 
@@ -257,14 +251,53 @@ impl Drop for RunDir {
     }
 }
 
+/// A directory that is known by the number of a process, where it stands.
+#[derive(Debug)]
+struct Entry {
+    parent: Directory,
+    name: String,
+}
+
+impl Entry {
+    fn remove(&self) {
+        Entry::remove_from(&self.parent, &self.name);
+    }
+
+    /// Removes it with all that is in it. Links are removed, not followed.
+    fn remove_from(parent: &Directory, name: &str) {
+        // A process that outlives the run may make a file just now: then the directory is not empty
+        // at first.
+        for _ in 0..3 {
+            match fs::remove_dir_all(parent.path().join(name)) {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Where directories of runs are made, the best place first.
+fn places(runtime_dir: Option<OsString>) -> impl Iterator<Item = PathBuf> {
+    let is_ours = |dir: &PathBuf| dir.is_absolute() && !geteuid().is_root();
+    let runtime_dir = runtime_dir.map(PathBuf::from).filter(is_ours);
+    runtime_dir.into_iter().chain([PathBuf::from(MEMORY), std::env::temp_dir()])
+}
+
+/// Processes that keep statistics in a directory, and those that have.
+pub fn processes(directory: &Directory) -> Vec<u32> {
+    directory.names().filter_map(|name| name.strip_prefix("stats.")?.parse().ok()).collect()
+}
+
 /// What a process has left there, which may be another user's: a file, if it is one.
-pub fn read(path: &Path) -> Option<Snapshot> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let mut file = File::options().read(true).custom_flags(flags.bits() as i32).open(path).ok()?;
+pub fn read(directory: &Directory, pid: u32) -> Option<Snapshot> {
+    let file = directory.open_file(Stats::file_name(pid).as_str(), OFlags::RDONLY).ok()?;
     let mut bytes = Vec::new();
-    let is_file = file.metadata().ok()?.is_file();
-    is_file.then(|| file.read_to_end(&mut bytes).ok()).flatten()?;
+    File::from(file).take(FILE_BYTES as u64).read_to_end(&mut bytes).ok()?;
     Snapshot::from_bytes(&bytes)
+}
+
+fn has_ended(pid: u32) -> bool {
+    Pid::from_raw(pid as i32).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 /// Whether a directory is on a file system in memory that has room for the files of all processes
@@ -276,28 +309,46 @@ fn has_room(dir: &Path) -> bool {
     })
 }
 
-/// Makes a directory that is known by the number of this process, and the one in it.
-fn create_in(parent: &Path) -> io::Result<(PathBuf, PathBuf)> {
+/// Makes the directory, with what all processes share in it. It gets its name when it is locked, as
+/// one of a run that was killed has that name without a lock.
+fn create_in(parent: &Path) -> io::Result<RunDir> {
     let mut random = [0; 16];
     getrandom(&mut random, GetRandomFlags::empty())?;
     let [public, secret] =
         [0, 8].map(|at| u64::from_ne_bytes(std::array::from_fn(|byte| random[at + byte])));
-    let name = format!("overspill-{}-{public:016x}", std::process::id());
-    let outer = std::path::absolute(parent)?.join(name);
-    // Whoever knows the names may add files there, and remove his own.
-    let (enter, add) = if geteuid().is_root() { (0o711, 0o1733) } else { (0o700, 0o700) };
-    let path = outer.join(format!("{secret:016x}"));
-    let made = create_dir(&outer, enter).and_then(|()| create_dir(&path, add));
-    if made.is_err() {
-        let _ = fs::remove_dir(&outer);
-    }
-    made.map(|()| (outer, path))
+    let (name, secret) =
+        (format!("overspill-{}-{public:016x}", std::process::id()), format!("{secret:016x}"));
+    let parent_path = fs::canonicalize(parent)?;
+    let parent = Directory::trusted(parent_path.as_path())?;
+    let entry = Entry { parent, name: format!(".{name}") };
+    let made = fill(&entry, &secret)
+        .and_then(|made| entry.parent.rename(&entry.name, &name).map(|()| made))
+        .inspect_err(|_| entry.remove());
+    let (directory, table) = made?;
+    let path = parent_path.join(&name).join(secret);
+    Ok(RunDir {
+        entry: Entry { name, ..entry },
+        directory,
+        path,
+        table,
+        ended: Vec::new(),
+        done: Snapshot::default(),
+        rest: Snapshot::default(),
+        rest_count: 0,
+        orphaned: Vec::new(),
+    })
 }
 
-/// Makes a directory with exactly these rights.
-fn create_dir(path: &Path, mode: u32) -> io::Result<()> {
-    DirBuilder::new().mode(0o700).create(path)?;
-    fs::set_permissions(path, Permissions::from_mode(mode))
+fn fill(entry: &Entry, secret: &str) -> Result<(Directory, OwnedFd), Errno> {
+    // Whoever knows the names may add files there, and remove his own.
+    let (enter, add, shared) =
+        if geteuid().is_root() { (0o711, 0o1733, 0o666) } else { (0o700, 0o700, 0o600) };
+    let outer = entry.parent.make_directory(&entry.name, enter)?;
+    let directory = outer.make_directory(secret, add)?;
+    let table = directory.make_file(job::FILE_NAME, shared)?;
+    JobTable::mark_attended(table.as_fd())?;
+    directory.make_file(job::REPORTS_NAME, shared)?;
+    Ok((directory, table))
 }
 
 impl Tree {
@@ -315,9 +366,9 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     /// A number that no process has: beyond the kernel's largest (PID_MAX_LIMIT, 2^22).
-    const NOBODY: i32 = (1 << 22) + 1;
+    const NOBODY: u32 = (1 << 22) + 1;
 
-    fn keep(dir: &RunDir, pid: i32, faults: u64) -> PathBuf {
+    fn keep(dir: &RunDir, pid: u32, faults: u64) -> PathBuf {
         let path = dir.path().join(format!("stats.{pid}"));
         let file =
             fs::OpenOptions::new().create_new(true).read(true).write(true).open(&path).unwrap();
@@ -348,7 +399,7 @@ mod tests {
     fn ended_processes_are_taken_in_once() {
         let mut dir = RunDir::create(None).unwrap();
         let ended = keep(&dir, NOBODY, 5);
-        let alive = keep(&dir, std::process::id() as i32, 7);
+        let alive = keep(&dir, std::process::id(), 7);
         fs::write(dir.path().join("stats.x"), "").unwrap();
         fs::write(dir.path().join(format!("stats.{}", NOBODY + 1)), "no statistics").unwrap();
         dir.sweep();
@@ -365,7 +416,7 @@ mod tests {
         let mut dir = RunDir::create(None).unwrap();
         let path = keep(&dir, NOBODY, 2);
         for _ in 0..2 * PROCESSES_MAX + 10 {
-            dir.take_in(&path);
+            dir.take_in(NOBODY);
         }
         fs::remove_file(path).unwrap();
         let tree = dir.finish();

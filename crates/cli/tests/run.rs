@@ -116,7 +116,7 @@ fn the_run_directory_is_private_while_it_lasts() {
     let text = stdout(&done);
     assert!(text.starts_with("drwx"), "{text}");
     assert!(!text[4..10].contains('r'), "nobody else can list it: {text}");
-    assert!(text[10..].starts_with("\njob\nstats."), "{text}");
+    assert!(text[10..].starts_with("\njob\nreports\nstats."), "{text}");
 }
 
 #[test]

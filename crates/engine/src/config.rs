@@ -96,12 +96,9 @@ pub struct Config {
     /// Which mechanisms run as their baselines do: for benches and tests.
     #[doc(hidden)]
     pub baselines: Baselines,
-    /// File of [`crate::stats::FILE_BYTES`] bytes that the statistics are kept in, for others to
-    /// read.
-    pub stats_file: Option<PathBuf>,
-    /// File of the [`crate::control::job::JobTable`] that tells the processes of a job about
-    /// changes, if there is one.
-    pub job_file: Option<PathBuf>,
+    /// The directory of a run: the statistics are kept in a file there, for others to read, and the
+    /// [`crate::control::job::JobTable`] tells the processes of the job about changes.
+    pub run_dir: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -125,8 +122,7 @@ impl Default for Config {
             window: None,
             window_at: None,
             baselines: Baselines::default(),
-            stats_file: None,
-            job_file: None,
+            run_dir: None,
         }
     }
 }
@@ -243,7 +239,7 @@ impl Config {
 
     pub(crate) fn control(&self) -> ControlSettings {
         ControlSettings {
-            job_file: self.job_file.clone(),
+            run_dir: self.run_dir.clone(),
             swapoff_run: self.baselines.swapoff_run,
             swapoff_depth: self.baselines.swapoff_depth,
             oom_wait: self.oom_wait.0,

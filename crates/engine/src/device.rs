@@ -57,6 +57,7 @@ pub use open::check;
 use overspill_os::Errno;
 use overspill_os::beside;
 use overspill_os::crypt::Key;
+use overspill_os::directory::Directory;
 use overspill_os::io::{File, IoBuffer};
 use overspill_os::uring::Queue;
 use std::ops::Range;
@@ -124,8 +125,8 @@ pub struct DeviceSettings {
     pub in_memory: u64,
     /// Whether devices that this process cannot reach are left out.
     pub reachable_only: bool,
-    /// The table of the job, beside which are links to files of the job's ([`job_file`]).
-    pub job_file: Option<PathBuf>,
+    /// The directory of the run, in which are links to files of the job's ([`job_file`]).
+    pub run_dir: Option<PathBuf>,
 }
 
 impl Default for DeviceSettings {
@@ -135,7 +136,7 @@ impl Default for DeviceSettings {
             uring: true,
             in_memory: 0,
             reachable_only: false,
-            job_file: None,
+            run_dir: None,
         }
     }
 }
@@ -175,7 +176,7 @@ pub struct SwapDevices {
     make_io: MakeIo,
     tables: Arc<dyn SlotTables>,
     in_memory: Option<SlotMap>,
-    job_file: Option<PathBuf>,
+    run_dir: Option<PathBuf>,
     stats: Stats,
 }
 
@@ -224,7 +225,7 @@ impl SwapDevices {
             make_io,
             tables,
             in_memory: in_memory.transpose().map_err(SwapError::no_tables)?,
-            job_file: settings.job_file,
+            run_dir: settings.run_dir,
             stats,
         };
         if settings.in_memory > 0 && !devices.tables.open(SlotId::IN_MEMORY, settings.in_memory) {
@@ -248,8 +249,11 @@ impl SwapDevices {
             return Err(SwapError::InUse(spec.path.clone()));
         }
         self.add_area(*id, &spec.path, priority, |listing| {
-            let of_job = self.job_file.as_ref().map(|file| job_file::link(file, *id));
-            let opened = open::open(spec, of_job.as_deref())?;
+            let of_job = || {
+                let run_dir = Directory::trusted(self.run_dir.as_deref()?).ok()?;
+                job_file::open(&run_dir, *id)
+            };
+            let opened = open::open(spec, of_job)?;
             let key = if spec.is_sealed() { Some(self.key(&spec.path)?) } else { None };
             Area::open((spec, opened, key), listing, self.make_io(), slots, &self.stats)
         })

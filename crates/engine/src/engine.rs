@@ -35,6 +35,7 @@ use crate::units::Bytes;
 use crate::workingset::WorkingSet;
 use fork::Forking;
 use overspill_os::backing::{AnonPrivate, Backing};
+use overspill_os::directory::Directory;
 use overspill_os::{cpu, probe, vm};
 use std::sync::Arc;
 
@@ -83,7 +84,7 @@ impl<B: Backing> Engine<B> {
         memory: impl FnOnce(&MemorySettings, Stats) -> Result<Memory<B>, NoMemory>,
     ) -> Result<Engine<B>, Error> {
         // 1. The job's budget may have been changed since it was started.
-        let job = config.job_file.as_deref().and_then(JobTable::open);
+        let job = config.run_dir.as_deref().and_then(JobTable::open_at);
         let request = job.map(|job| job.budget()).filter(|request| request.number != 0);
         if let Some(request) = request {
             config.memory = request.memory;
@@ -156,8 +157,8 @@ fn workers(config: &Config) -> usize {
 
 /// The devices of the job, which may have been changed since it was started.
 fn first_list(config: &Config, job: Option<JobTable>) -> JobSwaps {
-    let changed = config.job_file.as_deref().filter(|_| job.is_some_and(|job| job.swaps() != 0));
-    let list = changed.and_then(|file| JobSwaps::read(&JobSwaps::path(file)).ok());
+    let changed = config.run_dir.as_deref().filter(|_| job.is_some_and(|job| job.swaps() != 0));
+    let list = changed.and_then(|path| JobSwaps::read(&Directory::trusted(path).ok()?).ok());
     list.unwrap_or_else(|| JobSwaps::first(&swap_within(config)))
 }
 
@@ -185,8 +186,8 @@ fn device_settings(
         in_memory: memory.words.len() as u64,
         // What the job executes later may have another user or another root, from which they cannot
         // be reached: its memory is only compressed then.
-        reachable_only: config.job_file.is_some() && job.is_none_or(|job| !job.is_first()),
-        job_file: config.job_file.clone(),
+        reachable_only: config.run_dir.is_some() && job.is_none_or(|job| !job.is_first()),
+        run_dir: config.run_dir.clone(),
     }
 }
 

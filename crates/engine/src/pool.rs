@@ -10,6 +10,7 @@ use crate::error::Error;
 pub use crate::space::MapFlags;
 use crate::stats::{Counter, Snapshot, Stats};
 use crate::units::{Bytes, PAGE_SIZE};
+use overspill_os::directory::Directory;
 use overspill_os::region::{Memory, Plain};
 use overspill_os::vm::{Prot, advice};
 use overspill_os::{Errno, signal};
@@ -39,7 +40,7 @@ impl Pool {
     /// # Errors
     /// See [`Error`]: each prints as one sentence that says what to do.
     pub fn new(config: Config) -> Result<Pool, Error> {
-        let stats = open_stats(config.stats_file.as_deref())?;
+        let stats = open_stats(config.run_dir.as_deref())?;
         stats.set_name(&program_name());
         let engine: &'static Engine = Box::leak(Box::new(Engine::build(config, stats)?));
         if engine.config.delivery == Delivery::Signal {
@@ -52,12 +53,12 @@ impl Pool {
     }
 
     /// Waits for the end of the engine of the program that this process ran before an exec: what
-    /// its memory kept attached or busy is free then. `stats_file` is that of the process, which
-    /// goes.
-    pub fn await_predecessor(stats_file: &Path) {
-        if let Some(engine) = Stats::engine_in_file(stats_file) {
+    /// its memory kept attached or busy is free then. The statistics that it left in the directory
+    /// of the run go.
+    pub fn await_predecessor(run_dir: &Directory) {
+        if let Some(engine) = Stats::engine_in_file(run_dir) {
             overspill_os::beside::await_end(engine);
-            let _ = rustix::fs::unlink(stats_file);
+            run_dir.remove(&Stats::file_name(std::process::id()));
         }
     }
 
@@ -498,13 +499,13 @@ impl Drop for Region<'_> {
     }
 }
 
-fn open_stats(path: Option<&Path>) -> Result<Stats, Error> {
+fn open_stats(run_dir: Option<&Path>) -> Result<Stats, Error> {
     // A statistics file that cannot be made (the run has ended, another user) must not keep a
     // program from running.
-    let file = path.and_then(|path| {
-        Pool::await_predecessor(path);
-        let _ = rustix::fs::unlink(path);
-        Stats::make_file(path).ok()
+    let file = run_dir.and_then(|path| {
+        let run_dir = Directory::trusted(path).ok()?;
+        Pool::await_predecessor(&run_dir);
+        Stats::make_file(&run_dir).ok()
     });
     let in_file = file.and_then(|file| Stats::in_file(file.as_fd()).ok());
     in_file.map_or_else(Stats::anonymous, Ok).map_err(|_| Error::AddressSpace { window: Bytes(0) })

@@ -17,12 +17,12 @@ use crate::units::Bytes;
 pub use counter::Counter;
 pub use devices::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, DeviceSnapshot};
 pub use latency::{FaultSource, Histogram, Latencies};
-use overspill_os::{Errno, cpu, descriptors, vm::SharedCells};
+use overspill_os::directory::Directory;
+use overspill_os::{Errno, cpu, vm::SharedCells};
 pub use pressure::{Pressure, Stall, WINDOWS_S};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 pub use snapshot::Snapshot;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 pub use swaps::SwapsOutcome;
 
@@ -90,24 +90,28 @@ impl Stats {
         Ok(stats.init())
     }
 
-    /// Opens the file for it, new or not. Root's is writable by all: the process may change its
-    /// user and execute another program, which goes on with it.
-    pub(crate) fn make_file(path: &Path) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let open =
-            |flags| descriptors::open(|| rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR));
-        // That of another user cannot be made anew, not even under the same name.
-        let Ok(file) = open(flags | OFlags::CREATE) else { return open(flags) };
-        if rustix::process::geteuid().is_root() {
-            rustix::fs::fchmod(&file, Mode::from_bits_truncate(0o666))?;
-        }
-        Ok(file)
+    /// The name of a process's file in the directory of a run.
+    pub fn file_name(pid: u32) -> String {
+        format!("stats.{pid}")
     }
 
-    /// The process in which the engine lives that made a file.
-    pub(crate) fn engine_in_file(path: &Path) -> Option<i32> {
+    /// Makes this process's file in the directory of a run. Root's is writable by all: the process
+    /// may change its user and execute another program, which goes on with it.
+    pub(crate) fn make_file(run_dir: &Directory) -> Result<OwnedFd, Errno> {
+        let name = Stats::file_name(std::process::id());
+        let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
+        match run_dir.replace_file(&name, mode) {
+            // That of another user cannot be removed, not even by a process of the same number.
+            Err(Errno::EXIST) => run_dir.open_shared(&name, OFlags::RDWR),
+            made => made,
+        }
+    }
+
+    /// The process in which the engine lives that made this process's file.
+    pub(crate) fn engine_in_file(run_dir: &Directory) -> Option<i32> {
         let mut cells = [[0u8; size_of::<u64>()]; CELL_ENGINE + 1];
-        let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let name = Stats::file_name(std::process::id());
+        let file = run_dir.open_file(&name, OFlags::RDONLY).ok()?;
         let read = rustix::io::read(&file, cells.as_flattened_mut()).ok()?;
         let whole = read == size_of_val(&cells) && u64::from_le_bytes(cells[0]) == MAGIC;
         whole.then(|| u64::from_le_bytes(cells[CELL_ENGINE]) as i32)

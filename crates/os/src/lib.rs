@@ -7,12 +7,12 @@
 //! Bottom up, each knowing only those before it: sizes and error numbers (`units`), [`lock`] (held
 //! over forks), [`copy`] (of memory that may not be there), [`cpu`], [`region`] (for users of the
 //! library), `task` (threads by number), [`tls`], `process` (in the program or beside it),
-//! [`seccomp`] (stopping system calls), [`descriptors`], [`signal`], `report`, `job`, [`vm`]
-//! (mappings), [`arena`] (the memory behind page frames), [`stack`], [`table`], [`codec`] (LZ4,
-//! Zstandard), [`beside`] (the sibling), [`io`] (direct I/O), `secret` (memory for keys),
-//! [`crypt`] (sealed pages), [`uffd`] (userfaultfd), [`backing`] (the seam by which pages come and
-//! go), [`uring`], [`observer`], [`rss`] (how much memory there is), [`token`], [`thread`],
-//! [`fault_path`] (its rules), [`probe`].
+//! [`seccomp`] (stopping system calls), [`descriptors`], [`directory`] (held open), [`signal`],
+//! `report`, `job`, [`vm`] (mappings), [`arena`] (the memory behind page frames), [`stack`],
+//! [`table`], [`codec`] (LZ4, Zstandard), [`beside`] (the sibling), [`io`] (direct I/O), `secret`
+//! (memory for keys), [`crypt`] (sealed pages), [`uffd`] (userfaultfd), [`backing`] (the seam by
+//! which pages come and go), [`uring`], [`observer`], [`rss`] (how much memory there is),
+//! [`token`], [`thread`], [`fault_path`] (its rules), [`probe`].
 
 pub mod arena;
 pub mod backing;
@@ -22,6 +22,7 @@ pub mod copy;
 pub mod cpu;
 pub mod crypt;
 pub mod descriptors;
+pub mod directory;
 pub mod fault_path;
 pub mod io;
 mod job;

@@ -1,6 +1,7 @@
 //! Lines to the program's standard error, from any thread. No locks.
 
 use crate::descriptors::{self, Held};
+use crate::directory::Directory;
 use crate::{process, tls};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::BorrowedFd;
@@ -39,17 +40,17 @@ impl Write for Text {
 /// file. [`NOTHING`] where it was closed.
 static STANDARD_ERROR: OnceLock<[u64; 3]> = OnceLock::new();
 const NOTHING: [u64; 3] = [0; 3];
-/// The file that lines are appended to where the program has made something else of its standard
-/// error.
-static ELSEWHERE: OnceLock<CString> = OnceLock::new();
+/// The directory of the run, and the file there that lines are appended to where the program has
+/// made something else of its standard error.
+static ELSEWHERE: OnceLock<[CString; 2]> = OnceLock::new();
 
 /// From now on descriptor 2 is reported to only while it is the file that it is now: a program may
-/// close it, and find its database under that number. Then lines go to the file `elsewhere`, or
-/// nowhere.
-pub fn keep_standard_error(elsewhere: Option<CString>) {
+/// close it, and find its database under that number. Then lines go to a file of the run's
+/// directory, both of which are `elsewhere`, or nowhere.
+pub fn keep_standard_error(elsewhere: Option<[CString; 2]>) {
     // SAFETY: the descriptor is borrowed for one call.
     let _ = STANDARD_ERROR.set(identity(unsafe { BorrowedFd::borrow_raw(2) }));
-    elsewhere.map(|file| ELSEWHERE.set(file));
+    elsewhere.map(|names| ELSEWHERE.set(names));
 }
 
 fn identity(fd: BorrowedFd<'_>) -> [u64; 3] {
@@ -70,11 +71,10 @@ pub fn report(line: impl Display) {
     let flags =
         OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let elsewhere = || {
-        let mode = Mode::RUSR | Mode::WUSR;
-        let opened = |path: &CString| {
-            rustix::fs::open(path, flags | OFlags::CREATE | OFlags::NOFOLLOW, mode)
+        let opened = |[run_dir, file]: &[CString; 2]| {
+            Directory::trusted(run_dir).ok()?.open_shared(file, flags).ok()
         };
-        if let Some(Ok(file)) = ELSEWHERE.get().map(opened) {
+        if let Some(file) = ELSEWHERE.get().and_then(opened) {
             let _ = rustix::io::write(&file, text.as_bytes());
         }
     };

@@ -148,6 +148,17 @@ pub fn reserve_at(base: usize, len: usize) -> Result<usize, Errno> {
     Ok(base)
 }
 
+/// Keeps an open file in use as long as this process has its memory, also without a descriptor: so
+/// are locks of it. Takes an address, and no memory.
+pub fn hold_open(file: std::os::fd::BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing, and nobody can
+    // access it.
+    unsafe {
+        mm::mmap(own_place(PAGE_SIZE), PAGE_SIZE, ProtFlags::empty(), MapFlags::SHARED, file, 0)
+    }
+    .map(drop)
+}
+
 /// Maps `len` bytes of private zero memory for the engine's own use (page tables of the engine, not
 /// frames): readable, writable, NORESERVE, no huge pages, touched lazily, never unmapped. Not part
 /// of core dumps, which a table over the whole window would make gigabytes long.

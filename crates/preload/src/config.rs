@@ -11,15 +11,14 @@
 //! | OVERSPILL_SET | settings, `KEY=VALUE` separated by commas |
 //! | OVERSPILL_SIMULATE | features to do without, for tests |
 //! | OVERSPILL_BASELINES | mechanisms that run as their baselines do, for tests |
-//! | OVERSPILL_RUN_DIR | directory of the statistics file, `stats.PID`, and of the table `job` |
+//! | OVERSPILL_RUN_DIR | directory of the run: its table, and the statistics of each process |
 
 use overspill::config::{Config, Delivery, SwapList};
-use overspill::job;
+use overspill::job::{self, JobTable};
+use overspill_os::directory::{Directory, Unfit};
 use overspill_os::probe::{self, Simulated};
-use rustix::fs::Mode;
 use std::ffi::CString;
 use std::fmt::Display;
-use std::path::{Path, PathBuf};
 
 /// What the variables ask for.
 #[derive(Clone, Debug)]
@@ -31,23 +30,34 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// The file for reports that cannot go to the standard error.
-    pub fn reports(&self) -> Option<CString> {
-        let file = self.config.job_file.as_ref()?.with_file_name(job::REPORTS_NAME);
-        CString::new(file.into_os_string().into_encoded_bytes()).ok()
+    /// The file for reports that cannot go to the standard error, and its directory before it.
+    pub fn reports(&self) -> Option<[CString; 2]> {
+        let run_dir = self.config.run_dir.clone()?.into_os_string().into_encoded_bytes();
+        Some([CString::new(run_dir).ok()?, CString::new(job::REPORTS_NAME).ok()?])
     }
 
-    /// Has the statistics kept in the file of a process.
-    pub fn name_statistics(&mut self, pid: i32) {
-        let named = |file: PathBuf| file.with_file_name(format!("stats.{pid}"));
-        self.config.stats_file = self.config.stats_file.take().map(named);
-    }
-
-    /// Leaves a sign in the directory of the run that a process of it has begun.
-    pub fn note_beginning(&self) {
-        if let Some(file) = &self.config.job_file {
-            let sign = file.with_file_name(job::BEGUN_NAME);
-            let _ = rustix::fs::mkdir(sign, Mode::RWXU);
+    /// Says in the directory of the run that a process of it has begun, and that there is one as
+    /// long as this has its memory. A program that is not of a job of this user's goes on without
+    /// the directory: the sentence says why.
+    pub fn enter_run(&mut self) -> Result<Option<Directory>, String> {
+        let Some(path) = &self.config.run_dir else { return Ok(None) };
+        match Directory::trusted(path.as_path()) {
+            Ok(run_dir) => {
+                run_dir.make_sign(job::BEGUN_NAME);
+                JobTable::attend(&run_dir);
+                Ok(Some(run_dir))
+            }
+            // The run has ended, or its directory is out of reach.
+            Err(Unfit::Errno(_)) => Ok(None),
+            Err(unfit) => {
+                let path = path.display();
+                let sentence = format!(
+                    "the directory of the run '{path}' is not used ({unfit}): this program has a \
+                     budget of its own"
+                );
+                self.config.run_dir = None;
+                Err(sentence)
+            }
         }
     }
 }
@@ -55,7 +65,6 @@ impl Asked {
 /// Reads the configuration; None when no budget is given.
 pub fn from_variables<'a>(
     variables: impl Iterator<Item = (&'a str, &'a str)>,
-    pid: i32,
 ) -> Result<Option<Asked>, String> {
     let mut config = Config::default();
     let (mut budget, mut no_swap, mut or_thread) = (false, false, false);
@@ -88,10 +97,7 @@ pub fn from_variables<'a>(
                 config.baselines.apply(value).map_err(|error| bad(&error))?;
             }
             "OVERSPILL_SIMULATE" => probe::simulate(Simulated::parse(value).unwrap_or_default()),
-            "OVERSPILL_RUN_DIR" => {
-                config.stats_file = Some(Path::new(value).join(format!("stats.{pid}")));
-                config.job_file = Some(Path::new(value).join(job::FILE_NAME));
-            }
+            "OVERSPILL_RUN_DIR" => config.run_dir = Some(value.into()),
             _ => {}
         }
     }
@@ -107,7 +113,7 @@ mod tests {
     use overspill::units::Bytes;
 
     fn parse(variables: &[(&str, &str)]) -> Result<Option<Config>, String> {
-        from_variables(variables.iter().copied(), 42).map(|asked| asked.map(|asked| asked.config))
+        from_variables(variables.iter().copied()).map(|asked| asked.map(|asked| asked.config))
     }
 
     #[test]
@@ -133,8 +139,7 @@ mod tests {
         assert!(!config.baselines.background);
         let swap: Vec<_> = config.swap.iter().map(ToString::to_string).collect();
         assert_eq!(swap, ["/a:1073741824", "/b,prio=3"]);
-        assert_eq!(config.stats_file.unwrap().to_str(), Some("/run/x/stats.42"));
-        assert_eq!(config.job_file.unwrap().to_str(), Some("/run/x/job"));
+        assert_eq!(config.run_dir.unwrap().to_str(), Some("/run/x"));
         let none = parse(&[
             ("OVERSPILL_NO_SWAP", "1"),
             ("OVERSPILL_MEMORY", "1G"),
@@ -147,7 +152,7 @@ mod tests {
     fn a_thread_may_take_over_only_where_nothing_was_chosen() {
         let asked = |way| {
             let variables = [("OVERSPILL_MEMORY", "1G"), ("OVERSPILL_FAULT", way)];
-            let asked = from_variables(variables.into_iter(), 1).unwrap().unwrap();
+            let asked = from_variables(variables.into_iter()).unwrap().unwrap();
             (asked.config.delivery, asked.or_thread)
         };
         assert_eq!(asked("auto"), (Delivery::Signal, true));

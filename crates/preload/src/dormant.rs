@@ -145,7 +145,7 @@ fn tell_anew() {
     let Some(sleep) = SLEEP.get().filter(|_| !is_held_up()) else { return };
     let _blocked = Blocked::all();
     let _internal = tls::Internal::enter();
-    let open = || sleep.asked.config.job_file.as_deref().and_then(JobTable::open);
+    let open = || sleep.asked.config.run_dir.as_deref().and_then(JobTable::open_at);
     let to = has().next_multiple_of(SAID_STEP);
     SAID.store(to, Relaxed);
     if let Some(job) = keeping_errno(|| JOB.get_or_init(open).as_ref()) {

@@ -43,8 +43,7 @@ unsafe extern "C" fn constructor(
     altstack::init();
     // SAFETY: the loader passes the environment.
     let variables = unsafe { environment(variables) };
-    let pid = rustix::process::getpid().as_raw_nonzero().get();
-    let asked = config::from_variables(variables, pid);
+    let asked = config::from_variables(variables);
     entries::start();
     match asked {
         Ok(None) => start_unmanaged(),
@@ -54,17 +53,20 @@ unsafe extern "C" fn constructor(
             thread::report("the program runs without a budget, under valgrind");
             start_unmanaged();
         }
-        Ok(Some(asked)) => {
+        Ok(Some(mut asked)) => {
             if let Err(error) = asked.config.check() {
                 fail(&error.to_string());
             }
+            let run_dir = asked.enter_run().unwrap_or_else(|sentence| {
+                thread::report(sentence);
+                None
+            });
             thread::keep_standard_error(asked.reports());
             if let Err(errno) = loader::start() {
                 fail(&format!("the loader's data cannot be changed here: {errno}"));
             }
             let sleeps = asked.config.baselines.dormant && entries::has_ours();
-            asked.note_beginning();
-            pool::await_predecessor(&asked.config);
+            run_dir.iter().for_each(pool::await_predecessor);
             delivery::put_filter(&asked);
             dma::begin();
             dormant::begin(asked, start_engine, fail);
@@ -77,10 +79,9 @@ unsafe extern "C" fn constructor(
 }
 
 /// What makes an engine of a dormant process. It has one thread.
-fn start_engine(mut asked: Asked) -> Result<(), String> {
+fn start_engine(asked: Asked) -> Result<(), String> {
     std::panic::set_hook(Box::new(on_panic));
     gate::init();
-    asked.name_statistics(rustix::process::getpid().as_raw_nonzero().get());
     calls::find();
     let strict = asked.config.commits_strictly();
     delivery::settle(asked).and_then(pool::create)?;

@@ -7,6 +7,7 @@
 use crate::sys::keeping_errno;
 use overspill::config::{Config, Delivery};
 use overspill::{MapFlags, Pool};
+use overspill_os::directory::Directory;
 use overspill_os::vm::Prot;
 use overspill_os::{Errno, beside, descriptors, tls};
 use std::ops::Range;
@@ -35,8 +36,8 @@ pub fn create(config: Config) -> Result<(), String> {
 }
 
 /// Waits for the end of the engine of the program that this process ran before.
-pub fn await_predecessor(config: &Config) {
-    config.stats_file.as_deref().into_iter().for_each(Pool::await_predecessor);
+pub fn await_predecessor(run_dir: &Directory) {
+    Pool::await_predecessor(run_dir);
 }
 
 /// Whether the kernel reads or writes memory.

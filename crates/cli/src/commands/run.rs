@@ -9,7 +9,7 @@ use crate::env::Settings;
 use crate::failure::{Failure, say};
 use crate::memory::Limits;
 use crate::program::{self, preload};
-use crate::rundir::{RunDir, Tree};
+use crate::rundir::{RunDir, Tree, leftovers};
 use crate::signals::Signals;
 use crate::{report, swap};
 use overspill::config::{Config, SwapList, SwapSpec};
@@ -47,13 +47,16 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let json = args.stats_json.as_deref().map(StatsFile::create).transpose()?;
 
     // 2. A directory for the statistics, removed however this ends.
-    let run_dir = RunDir::create(var_os("XDG_RUNTIME_DIR"))?;
+    leftovers::sweep();
+    let (variables, unfit) = Variables::read(|name| var_os(name)).fit();
+    unfit.iter().for_each(|sentence| say(sentence));
+    let run_dir = RunDir::create(variables.xdg.clone())?;
     let path = run_dir.path().to_owned();
     let run_dir = Arc::new(Mutex::new(run_dir));
     let lock = || run_dir.lock().unwrap_or_else(PoisonError::into_inner);
 
     // 3. Other commands may look at it and change its budget while it runs.
-    let control = control(&run_dir, memory, &swap)?;
+    let control = control(&run_dir, memory, &swap, &variables)?;
 
     // 4. The program runs; signals are caught first, so that none is lost on the way.
     let settings =
@@ -154,12 +157,12 @@ fn control(
     run_dir: &Arc<Mutex<RunDir>>,
     memory: Bytes,
     swap: &[SwapSpec],
+    variables: &Variables,
 ) -> Result<Option<Control>, Failure> {
-    let variables = Variables::read(|name| var_os(name));
     let job = Job::create(run_dir, memory, swap).map_err(|error| {
         Failure::own(format!("cannot make a file for the job's processes: {error}"))
     });
-    match job.and_then(|job| Control::open(job, &variables)) {
+    match job.and_then(|job| Control::open(job, variables)) {
         Ok(control) => Ok(Some(control)),
         Err(failure) if variables.own.is_some() => Err(failure),
         Err(failure) => {

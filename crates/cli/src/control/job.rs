@@ -10,14 +10,11 @@ use super::swaps::{Processes, Swaps};
 use crate::memory::{Limits, mem_total};
 use crate::rundir::{self, RunDir};
 use overspill::config::{Config, SwapSpec};
-use overspill::device::list::JobSwaps;
 use overspill::job::JobTable;
-use overspill::stats::{Counter, Snapshot};
+use overspill::stats::{Counter, Snapshot, Stats as Snapshots};
 use overspill::units::Bytes;
-use rustix::process::geteuid;
-use std::fs::Permissions;
+use overspill_os::directory::Directory;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
@@ -32,6 +29,7 @@ pub struct Job {
     pid: u32,
     began: Instant,
     path: PathBuf,
+    directory: Directory,
     /// Gone when the job ends, with its directory.
     run_dir: Weak<Mutex<RunDir>>,
     table: JobTable,
@@ -47,21 +45,17 @@ impl Job {
         memory: Bytes,
         swap: &[SwapSpec],
     ) -> io::Result<Job> {
-        let path = run_dir.lock().unwrap_or_else(PoisonError::into_inner).path().to_owned();
-        let table_path = path.join(overspill::job::FILE_NAME);
-        let file =
-            fs::OpenOptions::new().read(true).write(true).create_new(true).open(&table_path)?;
-        if geteuid().is_root() {
-            // The job may have processes of other users.
-            file.set_permissions(Permissions::from_mode(0o666))?;
-        }
-        let table = JobTable::create(file.as_fd())?;
-        let swaps = Mutex::new(Swaps::new(swap, table, JobSwaps::path(&table_path)));
+        let held = run_dir.lock().unwrap_or_else(PoisonError::into_inner);
+        let (path, directory) = (held.path().to_owned(), held.directory().duplicate()?);
+        let table = JobTable::create(held.table().as_fd())?;
+        drop(held);
+        let swaps = Mutex::new(Swaps::new(swap, table, directory.duplicate()?));
         let (run_dir, memory) = (Arc::downgrade(run_dir), Mutex::new(memory));
         Ok(Job {
             pid: std::process::id(),
             began: Instant::now(),
             path,
+            directory,
             run_dir,
             table,
             memory,
@@ -71,7 +65,8 @@ impl Job {
 
     /// Does what is asked for.
     pub fn answer(&self, call: &Call) -> Reply {
-        if call.pid != self.pid && !(self.file(call.pid).exists() && lives(call.pid)) {
+        let keeps_statistics = || self.directory.has(&Snapshots::file_name(call.pid));
+        if call.pid != self.pid && !(keeps_statistics() && lives(call.pid)) {
             return Reply::NotMine;
         }
         match &call.request {
@@ -213,22 +208,16 @@ impl Job {
         budget
     }
 
-    fn file(&self, pid: u32) -> PathBuf {
-        self.path.join(format!("stats.{pid}"))
-    }
-
     /// The living processes that keep statistics.
     fn processes(&self) -> impl Iterator<Item = (u32, Snapshot)> {
-        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let pid =
-            |entry: &fs::DirEntry| entry.file_name().to_str()?.strip_prefix("stats.")?.parse().ok();
-        let pids = entries.filter_map(move |entry| pid(&entry)).filter(|pid| lives(*pid));
-        pids.filter_map(|pid| Some((pid, rundir::read(&self.file(pid))?)))
+        let pids = rundir::processes(&self.directory).into_iter().filter(|pid| lives(*pid));
+        pids.filter_map(|pid| Some((pid, rundir::read(&self.directory, pid)?)))
     }
 
     /// Whether a process has its statistics mapped, as far as can be known.
     fn is_managed(&self, pid: u32) -> bool {
-        let (maps, file) = (fs::read_to_string(format!("/proc/{pid}/maps")), self.file(pid));
+        let file = self.path.join(Snapshots::file_name(pid));
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
         maps.map_or(true, |maps| file.to_str().is_none_or(|file| maps.contains(file)))
     }
 }

@@ -3,15 +3,26 @@
 //! The directory is `$OVERSPILL_RUNTIME_DIR`; without it `$XDG_RUNTIME_DIR/overspill`, else
 //! `/run/overspill` for root, else `/tmp/overspill-UID`. It is used only if it belongs to the user
 //! and nobody else may write to it. Sockets are named through the open directory, so that what was
-//! checked is what is used, and so that its path may be longer than the address of a socket.
+//! checked is what is used, and so that its path may be longer than the address of a socket. A
+//! socket is one of its owner's, at which that user listens.
+//!
+//! A socket is removed, and gets its name, under a lock on the directory: so none is taken for dead
+//! that another process is just making.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use overspill_os::directory::{self, Unfit};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
-use std::ffi::OsString;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::time::Duration;
+
+/// Attempts to lock a directory, a second in all: who may only read it can lock it for ever.
+const LOCK_TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The variables that decide.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +38,25 @@ impl Variables {
     pub fn read(get: impl Fn(&str) -> Option<OsString>) -> Variables {
         let named = |name| get(name).filter(|value| !value.is_empty());
         Variables { own: named("OVERSPILL_RUNTIME_DIR"), xdg: named("XDG_RUNTIME_DIR") }
+    }
+
+    /// Those that a job of this user is to go by: without a directory of somebody else's, or one
+    /// that others may write to; and a sentence about that.
+    pub fn fit(self) -> (Variables, Option<String>) {
+        let unfit = self.xdg.as_ref().and_then(|xdg| {
+            let path = fs::canonicalize(xdg).ok()?;
+            let unfit = directory::Directory::trusted(path.as_path()).err()?;
+            let sentence = format!(
+                "XDG_RUNTIME_DIR is not used, as '{}' is not this user's alone ({unfit}): set it \
+                 to a directory of your own",
+                path.display()
+            );
+            (!matches!(unfit, Unfit::Errno(_))).then_some(sentence)
+        });
+        match unfit {
+            Some(sentence) => (Variables { xdg: None, ..self }, Some(sentence)),
+            None => (self, None),
+        }
     }
 
     /// Directories in which a user's sockets may lie, the best first.
@@ -52,34 +82,42 @@ pub fn default_directory(user: u32) -> PathBuf {
 /// A directory of sockets, open.
 #[derive(Debug)]
 pub struct Directory {
-    fd: OwnedFd,
-    path: PathBuf,
+    directory: directory::Directory,
+    /// Where it is, and its name there.
+    parent: directory::Directory,
+    name: OsString,
 }
 
 impl Directory {
     /// Opens a directory that belongs to one of `owners`.
     pub fn open(path: &Path, owners: &[u32]) -> io::Result<Directory> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty())?;
-        let status = rustix::fs::fstat(&fd)?;
-        if !owners.contains(&status.st_uid) {
-            return Err(io::Error::other(format!("it belongs to user {}", status.st_uid)));
+        let (parent, name) = split(path)?;
+        Directory::open_in(parent, name, owners)
+    }
+
+    fn open_in(
+        parent: directory::Directory,
+        name: &OsStr,
+        owners: &[u32],
+    ) -> io::Result<Directory> {
+        let directory = parent.directory(name)?;
+        directory.check(|owner| owners.contains(&owner))?;
+        if directory.is_open_to_others() {
+            return Err(Unfit::Writable.into());
         }
-        if status.st_mode & 0o022 != 0 {
-            return Err(io::Error::other("others may write to it"));
-        }
-        Ok(Directory { fd, path: path.into() })
+        Ok(Directory { directory, parent, name: name.into() })
     }
 
     /// Opens the directory of `user`, making it if need be, and listens there as `pid`.
     pub fn listen(path: &Path, user: u32, pid: u32) -> io::Result<(Directory, UnixListener)> {
         let mut tries = 0..3;
         loop {
-            match rustix::fs::mkdirat(CWD, path, Mode::RWXU) {
+            let (parent, name) = split(path)?;
+            match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
-            let bound = Directory::open(path, &[user])
+            let bound = Directory::open_in(parent, name, &[user])
                 .and_then(|dir| dir.bind(pid).map(|listener| (dir, listener)));
             match bound {
                 // Another run has just ended and taken the empty directory away.
@@ -92,47 +130,105 @@ impl Directory {
 
     /// Who finds the socket's name can connect: it gets that name when it listens.
     fn bind(&self, pid: u32) -> io::Result<UnixListener> {
+        let _lock = self.lock(LOCK_TRIES);
         if self.connect(pid).is_ok() {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         let unnamed = format!(".{pid}.new");
-        let _ = rustix::fs::unlinkat(&self.fd, &unnamed, AtFlags::empty());
-        let listener = UnixListener::bind(self.at(&unnamed))?;
-        rustix::fs::chmodat(&self.fd, &unnamed, Mode::RUSR | Mode::WUSR, AtFlags::empty())?;
+        self.directory.remove(&unnamed);
+        let listener = UnixListener::bind(self.directory.path().join(&unnamed))?;
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::chmodat(&self.directory, &unnamed, mode, AtFlags::empty())?;
         // A process of this number that was killed may have left its socket.
-        rustix::fs::renameat(&self.fd, &unnamed, &self.fd, name(pid))?;
+        self.directory.rename(&unnamed, &name(pid))?;
         Ok(listener)
+    }
+
+    /// Locks the directory; nothing if it cannot be had.
+    fn lock(&self, tries: u32) -> Option<Lock<'_>> {
+        for attempt in 0..tries {
+            if attempt > 0 {
+                std::thread::sleep(PAUSE);
+            }
+            if flock(&self.directory, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                return Some(Lock(self));
+            }
+        }
+        None
     }
 
     /// Connects to the socket of `pid`.
     pub fn connect(&self, pid: u32) -> io::Result<UnixStream> {
-        UnixStream::connect(self.at(&name(pid)))
+        self.connect_to(&name(pid))
+    }
+
+    /// What is no socket of the directory's owner, such as a link, is as if it were not there.
+    fn connect_to(&self, name: &str) -> io::Result<UnixStream> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let socket = rustix::fs::openat(&self.directory, name, flags, Mode::empty())?;
+        let status = rustix::fs::fstat(&socket)?;
+        let is_socket = FileType::from_raw_mode(status.st_mode) == FileType::Socket;
+        if !is_socket || status.st_uid != self.directory.owner() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let stream = UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))?;
+        match rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw() {
+            user if user == self.directory.owner() => Ok(stream),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
     /// Removes the socket of `pid`.
     pub fn remove(&self, pid: u32) {
-        let _ = rustix::fs::unlinkat(&self.fd, name(pid), AtFlags::empty());
+        self.directory.remove(&name(pid));
+    }
+
+    /// Removes the sockets at which nobody listens any more: their processes were killed.
+    pub fn sweep(&self) {
+        let Some(_lock) = self.lock(1) else { return };
+        let is_socket = |name: &String| {
+            let of_run = name.strip_suffix(".sock");
+            let unnamed = || name.strip_prefix('.')?.strip_suffix(".new");
+            of_run.or_else(unnamed).is_some_and(|pid| pid.parse::<u32>().is_ok())
+        };
+        for name in self.directory.names().filter(is_socket) {
+            let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+            if self.connect_to(&name).as_ref().is_err_and(refused) {
+                self.directory.remove(&name);
+            }
+        }
     }
 
     /// Removes the directory, if nothing is in it.
     pub fn remove_if_empty(&self) {
-        let _ = fs::remove_dir(&self.path);
+        let _ = rustix::fs::unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR);
     }
 
     /// Processes whose sockets are here.
     pub fn sockets(&self) -> Vec<u32> {
-        let entries = fs::read_dir(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
-            .into_iter()
-            .flatten()
-            .flatten();
-        entries
-            .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".sock")?.parse().ok())
-            .collect()
+        let pid = |name: String| name.strip_suffix(".sock")?.parse().ok();
+        self.directory.names().filter_map(pid).collect()
     }
+}
 
-    fn at(&self, name: &str) -> PathBuf {
-        Path::new("/proc/self/fd").join(self.fd.as_raw_fd().to_string()).join(name)
+/// A directory that is locked until this goes.
+#[derive(Debug)]
+struct Lock<'a>(&'a Directory);
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        let _ = flock(&self.0.directory, FlockOperation::Unlock);
     }
+}
+
+/// The directory that a path's last part is in, held, and that part.
+fn split(path: &Path) -> io::Result<(directory::Directory, &OsStr)> {
+    let (parent, name) = match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) if parent.as_os_str().is_empty() => (Path::new("."), name),
+        (Some(parent), Some(name)) => (parent, name),
+        _ => (path, OsStr::new(".")),
+    };
+    Ok((directory::Directory::open(fs::canonicalize(parent)?.as_path())?, name))
 }
 
 fn name(pid: u32) -> String {

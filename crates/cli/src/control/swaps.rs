@@ -19,13 +19,13 @@ mod tests;
 use super::protocol::{SwapChange, SwapDevice, SwapName, SwapOutcome};
 use crate::swap;
 use overspill::config::SwapSpec;
-use overspill::device::job_file::{self, JobFile};
+use overspill::device::job_file::JobFile;
 use overspill::device::list::{JobSwaps, ListedSwap};
 use overspill::job::JobTable;
 use overspill::stats::{Snapshot, SwapsOutcome};
 use overspill::units::SlotId;
+use overspill_os::directory::Directory;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::PathBuf;
 
 /// Changes that have ended and are still known: a command asks for the end of its own within a
 /// second.
@@ -96,7 +96,7 @@ impl Change {
 /// The swap devices of a running job.
 #[derive(Debug)]
 pub struct Swaps {
-    file: PathBuf,
+    run_dir: Directory,
     table: JobTable,
     list: JobSwaps,
     /// The number for the next device that is added.
@@ -108,11 +108,12 @@ pub struct Swaps {
 }
 
 impl Swaps {
-    /// Those with which a job begins. `file` is where their list will be when it changes.
-    pub fn new(specs: &[SwapSpec], table: JobTable, file: PathBuf) -> Swaps {
+    /// Those with which a job begins. Their list will be in the directory of the run when it
+    /// changes.
+    pub fn new(specs: &[SwapSpec], table: JobTable, run_dir: Directory) -> Swaps {
         let list = JobSwaps::first(specs);
         let mut swaps = Swaps {
-            file,
+            run_dir,
             table,
             next_device: specs.len() as u32,
             list,
@@ -130,7 +131,7 @@ impl Swaps {
     /// it cannot.
     fn make_file(&mut self, id: u32, spec: &SwapSpec) {
         if spec.ram.is_none() && spec.path.is_dir() {
-            let made = JobFile::make(&spec.path, job_file::link(&self.file, id));
+            let made = JobFile::make(&spec.path, &self.run_dir, id);
             self.files.extend(made.ok().map(|file| (id, file)));
         }
     }
@@ -276,7 +277,7 @@ impl Swaps {
     /// Puts another list in the place of the last one.
     fn publish(&mut self, list: JobSwaps) -> Result<(), String> {
         let list = JobSwaps { number: self.list.number + 1, ..list };
-        list.write(&self.file).map_err(|error| {
+        list.write(&self.run_dir).map_err(|error| {
             format!(
                 "the list of the job's swap devices cannot be written ({error}): make room for it"
             )

@@ -17,9 +17,11 @@ use crate::account::{Account, Member, Mood, Name, Told};
 use crate::base::psi::JobPressure;
 use crate::stats::Pressure;
 use crate::units::Bytes;
+use overspill_os::Errno;
 use overspill_os::beside::program;
-use overspill_os::{Errno, vm::SharedCells};
-use rustix::fs::{Mode, OFlags};
+use overspill_os::directory::Directory;
+use overspill_os::vm::{self, SharedCells};
+use rustix::fs::{FlockOperation, OFlags};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -100,15 +102,43 @@ impl JobTable {
         Ok(JobTable { cells })
     }
 
-    /// Maps the table that another process made; `None` if there is none.
-    pub fn open(path: &Path) -> Option<JobTable> {
-        let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    /// Maps the table that another process made in the directory of a run; `None` if there is none.
+    pub fn open(run_dir: &Directory) -> Option<JobTable> {
+        let file = run_dir.open_shared(FILE_NAME, OFlags::RDWR).ok()?;
         // Behind the end of a file that is too short there would be SIGBUS.
         if rustix::fs::fstat(&file).ok()?.st_size < CELLS as i64 * 8 {
             return None;
         }
         let cells = SharedCells::shared(file.as_fd(), CELLS).ok()?;
         (cells[0].load(Acquire) == MAGIC).then_some(JobTable { cells })
+    }
+
+    /// Says that a process of the job is there, as long as this one has its memory, and children of
+    /// its forks theirs ([`JobTable::is_attended`]). Where that cannot be, nothing is said.
+    pub fn attend(run_dir: &Directory) {
+        if let Ok(file) = run_dir.open_shared(FILE_NAME, OFlags::RDONLY)
+            && JobTable::mark_attended(file.as_fd()).is_ok()
+        {
+            let _ = vm::hold_open(file.as_fd());
+        }
+    }
+
+    /// The same as long as the file is open.
+    ///
+    /// # Errors
+    /// Those of flock(2).
+    pub fn mark_attended(file: BorrowedFd<'_>) -> Result<(), Errno> {
+        rustix::fs::flock(file, FlockOperation::NonBlockingLockShared)
+    }
+
+    /// Whether a process of the job is there.
+    pub fn is_attended(file: BorrowedFd<'_>) -> bool {
+        rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_err()
+    }
+
+    /// The table in the directory of a run at a path.
+    pub fn open_at(run_dir: &Path) -> Option<JobTable> {
+        JobTable::open(&Directory::trusted(run_dir).ok()?)
     }
 
     /// How much the processes of the job wait for memory: the time in which any of them does.
@@ -270,13 +300,13 @@ mod tests {
     #[test]
     fn requests_reach_whoever_maps_the_file() {
         let path = std::env::temp_dir().join(format!("overspill-job-{}", std::process::id()));
-        assert!(JobTable::open(&path).is_none());
-        let file = std::fs::File::create_new(&path).unwrap();
-        assert!(JobTable::open(&path).is_none(), "an empty file");
-        drop(file);
-        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        let run_dir = Directory::open(&path).unwrap();
+        assert!(JobTable::open(&run_dir).is_none());
+        let file = run_dir.make_file(FILE_NAME, 0o600).unwrap();
+        assert!(JobTable::open(&run_dir).is_none(), "an empty file");
         let ours = JobTable::create(file.as_fd()).unwrap();
-        let theirs = JobTable::open(&path).unwrap();
+        let theirs = JobTable::open(&run_dir).unwrap();
         assert_eq!(theirs.budget().number, 0);
         let asked = ours.ask_budget(Bytes((96 << 20) + 5));
         assert_eq!((asked.number, asked.memory), (1, Bytes(96 << 20)));
@@ -287,9 +317,9 @@ mod tests {
             "the same budget again is another request"
         );
         assert_eq!(ours.ask_budget(Bytes(u64::MAX)).memory, Bytes::from_pages((1 << 40) - 1));
-        std::fs::write(&path, vec![0; 8 * CELLS]).unwrap();
-        assert!(JobTable::open(&path).is_none(), "something else");
-        std::fs::remove_file(path).unwrap();
+        std::fs::write(path.join(FILE_NAME), vec![0; 8 * CELLS]).unwrap();
+        assert!(JobTable::open(&run_dir).is_none(), "something else");
+        std::fs::remove_dir_all(path).unwrap();
     }
 
     #[test]

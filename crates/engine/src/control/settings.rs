@@ -6,8 +6,8 @@ use std::time::Duration;
 /// The settings of control.
 #[derive(Clone, Debug)]
 pub struct ControlSettings {
-    /// File of the table that tells the processes of a job about changes.
-    pub job_file: Option<PathBuf>,
+    /// The directory of the run, whose table tells the processes of a job about changes.
+    pub run_dir: Option<PathBuf>,
     /// Most pages that are read with one operation from a device that is taken out of use, and how
     /// many operations are in flight.
     pub swapoff_run: usize,

@@ -27,6 +27,7 @@ use crate::stats::SwapsOutcome;
 use crate::units::FrameId;
 use evacuate::Bench;
 use overspill_os::backing::Backing;
+use overspill_os::directory::Directory;
 use overspill_os::{Errno, thread};
 use std::fmt;
 use std::sync::Arc;
@@ -305,8 +306,9 @@ impl<B: Backing> Control<B> {
 
     /// Reads the list of the job.
     fn read_list(&self, state: &mut SwapsState) {
-        let Some(path) = self.settings.job_file.as_deref().map(JobSwaps::path) else { return };
-        match JobSwaps::read(&path) {
+        let Some(path) = self.settings.run_dir.as_deref() else { return };
+        let run_dir = Directory::trusted(path).map_err(Into::into);
+        match run_dir.and_then(|run_dir| JobSwaps::read(&run_dir)) {
             Ok(list) => {
                 self.swaps.number.store(list.number, Relaxed);
                 state.list = list;

@@ -7,8 +7,9 @@
 //! file of its own.
 
 use overspill_os::Errno;
+use overspill_os::directory::Directory;
 use overspill_os::io::{File, Identity};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What is between the path and the identity, in the target of the link.
 const BETWEEN: char = '#';
@@ -17,37 +18,40 @@ const BETWEEN: char = '#';
 /// process has it open any more.
 #[derive(Debug)]
 pub struct JobFile {
-    link: PathBuf,
+    run_dir: Directory,
+    id: u32,
     _file: File,
 }
 
-/// The link for the device of that number, beside the file of the job's table.
-pub fn link(job_file: &Path, id: u32) -> PathBuf {
-    job_file.with_file_name(format!("swap.{id}"))
+/// The name of the link for the device of that number.
+fn link(id: u32) -> String {
+    format!("swap.{id}")
 }
 
 impl JobFile {
-    /// Makes the file in `directory`, and its link. The calling process keeps it open.
+    /// Makes the file in `directory`, and its link in that of the run. The calling process keeps it
+    /// open.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn make(directory: &Path, link: PathBuf) -> Result<JobFile, Errno> {
-        let file = File::anonymous_in(directory)?;
+    pub fn make(directory: &Path, run_dir: &Directory, id: u32) -> Result<JobFile, Errno> {
+        let (file, run_dir) = (File::anonymous_in(directory)?, run_dir.duplicate()?);
         let path = format!("/proc/{}/fd/{}", std::process::id(), file.raw_fd()?);
-        rustix::fs::symlink(format!("{path}{BETWEEN}{}", file.identity()?), &link)?;
-        Ok(JobFile { link, _file: file })
+        run_dir.remove(&link(id));
+        run_dir.make_link(&format!("{path}{BETWEEN}{}", file.identity()?), &link(id))?;
+        Ok(JobFile { run_dir, id, _file: file })
     }
 }
 
 impl Drop for JobFile {
     fn drop(&mut self) {
-        let _ = rustix::fs::unlink(&self.link);
+        self.run_dir.remove(&link(self.id));
     }
 }
 
-/// Opens the file that a link leads to; `None` where that cannot be.
-pub fn open(link: &Path) -> Option<File> {
-    let target = rustix::fs::readlink(link, Vec::new()).ok()?.into_string().ok()?;
+/// Opens the file of the device of that number; `None` where that cannot be.
+pub fn open(run_dir: &Directory, id: u32) -> Option<File> {
+    let target = run_dir.link_target(&link(id)).ok()?.into_string().ok()?;
     let (path, identity) = target.split_once(BETWEEN)?;
     let file = File::open(Path::new(path), false).ok()?;
     let is_it = file.identity().is_ok_and(|found: Identity| found.to_string() == identity);
@@ -61,7 +65,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn scratch() -> PathBuf {
+    fn scratch() -> std::path::PathBuf {
         // Not temp_dir(), which may be in memory.
         let path = Path::new(env!("CARGO_MANIFEST_DIR"));
         path.join("../../target").join(format!("job-file.{}", std::process::id()))
@@ -71,10 +75,11 @@ mod tests {
     fn a_file_is_found_by_its_link_and_is_no_other() {
         let directory = scratch();
         fs::create_dir_all(&directory).unwrap();
-        let link = link(&directory.join("job"), 3);
-        assert!(open(&link).is_none(), "no link");
-        let kept = JobFile::make(&directory, link.clone()).unwrap();
-        let [first, second] = [0; 2].map(|_| open(&link).unwrap());
+        let run_dir = Directory::open(&directory).unwrap();
+        let link = directory.join(link(3));
+        assert!(open(&run_dir, 3).is_none(), "no link");
+        let kept = JobFile::make(&directory, &run_dir, 3).unwrap();
+        let [first, second] = [0; 2].map(|_| open(&run_dir, 3).unwrap());
         assert_eq!(first.identity(), second.identity());
         // What the link names is another file by now.
         let target = fs::read_link(&link).unwrap().into_os_string().into_string().unwrap();
@@ -83,7 +88,7 @@ mod tests {
         let path = format!("/proc/self/fd/{}", other.raw_fd().unwrap());
         fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(format!("{path}{BETWEEN}{identity}"), &link).unwrap();
-        assert!(open(&link).is_none(), "another file");
+        assert!(open(&run_dir, 3).is_none(), "another file");
         drop(kept);
         assert!(fs::symlink_metadata(&link).is_err(), "the link goes with the file");
         fs::remove_dir_all(directory).unwrap();

@@ -6,14 +6,19 @@
 //! later has the same devices, and one that was stopped gets there when it goes on.
 
 use crate::device::spec::SwapSpec;
-use std::io::{self, Error, ErrorKind};
-use std::path::{Path, PathBuf};
+use overspill_os::directory::Directory;
+use rustix::fs::OFlags;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Error, ErrorKind, Read, Write};
 use std::str::FromStr;
-use std::{fmt, fs};
 
 /// First item: what it is, and the version of its form. The number of the list follows. An item
 /// ends with a zero byte, which is in no path.
 const HEAD: &str = "overspill-swaps-1";
+/// The list's file in the directory of a run, and the next one before it takes its place.
+const FILE_NAME: &str = "swaps";
+const NEXT_NAME: &str = "swaps.next";
 
 /// A swap device of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,27 +54,24 @@ impl JobSwaps {
             .zip(SwapSpec::priorities(self.devices.iter().map(|listed| &listed.spec)))
     }
 
-    /// The file, beside that of the job's table.
-    pub fn path(job_file: &Path) -> PathBuf {
-        job_file.with_file_name("swaps")
-    }
-
-    /// Puts the list into a file, in one go: who reads it meanwhile reads the last one.
+    /// Puts the list into the directory of a run, in one go: who reads it meanwhile reads the last
+    /// one. All users of the job may read it.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
-        let next = path.with_extension("next");
-        fs::write(&next, self.to_string())?;
-        fs::rename(next, path)
+    pub fn write(&self, run_dir: &Directory) -> io::Result<()> {
+        let mut next = File::from(run_dir.replace_file(NEXT_NAME, 0o644)?);
+        next.write_all(self.to_string().as_bytes())?;
+        Ok(run_dir.rename(NEXT_NAME, FILE_NAME)?)
     }
 
-    /// Reads the list from a file.
+    /// Reads the list in the directory of a run.
     ///
     /// # Errors
     /// Those of the file system; `InvalidData` for what is no list.
-    pub fn read(path: &Path) -> io::Result<JobSwaps> {
-        let text = fs::read_to_string(path)?;
+    pub fn read(run_dir: &Directory) -> io::Result<JobSwaps> {
+        let mut text = String::new();
+        File::from(run_dir.open_shared(FILE_NAME, OFlags::RDONLY)?).read_to_string(&mut text)?;
         text.parse()
             .map_err(|NoList| Error::new(ErrorKind::InvalidData, "it is no list of swap devices"))
     }
@@ -111,18 +113,20 @@ mod tests {
     #[test]
     fn lists_are_read_as_they_were_written() {
         let path = std::env::temp_dir().join(format!("overspill-swaps-{}", std::process::id()));
-        assert!(JobSwaps::read(&path).is_err());
+        std::fs::create_dir(&path).unwrap();
+        let run_dir = Directory::open(&path).unwrap();
+        assert!(JobSwaps::read(&run_dir).is_err());
         let specs: Vec<SwapSpec> = ["/a\n b:1G,prio=3,label=x", "ram:4M,seed=7", "/c,discard=once"]
             .map(|text| text.parse().unwrap())
             .into();
         let mut list = JobSwaps::first(&specs);
         list.devices.remove(1);
         list.number = 7;
-        list.write(&path).unwrap();
-        assert_eq!(JobSwaps::read(&path).unwrap(), list);
+        list.write(&run_dir).unwrap();
+        assert_eq!(JobSwaps::read(&run_dir).unwrap(), list);
         assert_eq!(list.devices.iter().map(|device| device.id).collect::<Vec<_>>(), [0, 2]);
-        JobSwaps::default().write(&path).unwrap();
-        assert_eq!(JobSwaps::read(&path).unwrap(), JobSwaps::default());
+        JobSwaps::default().write(&run_dir).unwrap();
+        assert_eq!(JobSwaps::read(&run_dir).unwrap(), JobSwaps::default());
         let items = [
             "",
             "overspill-swaps-1",
@@ -131,9 +135,9 @@ mod tests {
             "overspill-swaps-1 1\x000\0",
         ];
         for broken in items.into_iter().chain(["overspill-swaps-1 1\x000 /a"]) {
-            fs::write(&path, broken).unwrap();
-            assert!(JobSwaps::read(&path).is_err(), "{broken}");
+            std::fs::write(path.join(FILE_NAME), broken).unwrap();
+            assert!(JobSwaps::read(&run_dir).is_err(), "{broken}");
         }
-        fs::remove_file(path).unwrap();
+        std::fs::remove_dir_all(path).unwrap();
     }
 }

@@ -2,7 +2,6 @@
 
 use super::error::SwapError;
 use super::header::{Header, KernelHeader, OwnHeader};
-use super::job_file;
 use crate::device::spec::{Label, SwapSpec};
 use crate::slot::SLOTS_MAX;
 use crate::stats::DeviceKind;
@@ -53,9 +52,9 @@ pub struct Opened {
     pub bad_pages: Vec<u32>,
 }
 
-/// Opens what `spec` names, and makes it if it is a file to be made. In a directory it is the job's
-/// file that `of_job` leads to, or else one of this process's own.
-pub fn open(spec: &SwapSpec, of_job: Option<&Path>) -> Result<Opened, SwapError> {
+/// Opens what `spec` names, and makes it if it is a file to be made. In a directory it is the file
+/// that `of_job` opens, the job's, or else one of this process's own.
+pub fn open(spec: &SwapSpec, of_job: impl FnOnce() -> Option<File>) -> Result<Opened, SwapError> {
     let path = &spec.path;
     if let Some(size) = spec.size.filter(|size| *size < LEAST) {
         return Err(too_small(path, size));
@@ -64,7 +63,7 @@ pub fn open(spec: &SwapSpec, of_job: Option<&Path>) -> Result<Opened, SwapError>
         return open_ram(spec);
     }
     match io::kind(path) {
-        Ok(Kind::Directory) => open_directory(spec, of_job.and_then(job_file::open)),
+        Ok(Kind::Directory) => open_directory(spec, of_job()),
         Ok(Kind::File) => open_file(spec),
         Ok(Kind::BlockDevice) => open_block_device(spec),
         Ok(Kind::Other) => Err(SwapError::WrongKind(path.clone())),
@@ -84,7 +83,7 @@ pub fn open(spec: &SwapSpec, of_job: Option<&Path>) -> Result<Opened, SwapError>
 /// # Errors
 /// Why it could not.
 pub fn check(spec: &SwapSpec) -> Result<Bytes, SwapError> {
-    open(spec, None).map(|opened| Bytes::from_pages(opened.pages))
+    open(spec, || None).map(|opened| Bytes::from_pages(opened.pages))
 }
 
 /// A file in memory, this process's own.

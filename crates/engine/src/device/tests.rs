@@ -341,7 +341,7 @@ impl SwapDevices {
             queue: queue.clone(),
             tables: no_tables(),
             in_memory: None,
-            job_file: None,
+            run_dir: None,
             make_io: Box::new(|file, queue| Box::new(Direct { file, queue })),
             stats: Stats::anonymous().unwrap(),
         };

@@ -32,6 +32,7 @@ use crate::error::Error;
 use crate::memory::lease::FLOOR;
 use crate::reclaim::Reclaimer;
 use crate::stats::{Counter, Gauges, Stats};
+use overspill_os::directory::Directory;
 use overspill_os::signal::{self, Blocked};
 use overspill_os::token::Token;
 use overspill_os::{beside, descriptors, thread, vm};
@@ -276,10 +277,8 @@ impl Engine {
 
     /// The child's statistics go to a file of its own, beside the parent's.
     fn restart_statistics(&self, gauges: &Gauges) {
-        let file = self.config.stats_file.as_ref().and_then(|path| {
-            let path = path.with_file_name(format!("stats.{}", std::process::id()));
-            Stats::make_file(&path).ok()
-        });
+        let run_dir = self.config.run_dir.as_deref().map(Directory::trusted);
+        let file = run_dir.and_then(|run_dir| Stats::make_file(&run_dir.ok()?).ok());
         use std::os::fd::AsFd;
         if self.stats.restart(file.as_ref().map(|file| file.as_fd()), gauges).is_err() {
             let _ = self.stats.restart(None, gauges);

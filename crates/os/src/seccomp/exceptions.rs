@@ -85,7 +85,7 @@ const ENGINES: [Sysno; 68] = [
     Sysno::rt_tgsigqueueinfo,
     Sysno::set_robust_list,
     Sysno::set_tid_address,
-    Sysno::readlink,
+    Sysno::readlinkat,
     Sysno::io_uring_setup,
     Sysno::io_uring_enter,
     Sysno::exit,

@@ -1,7 +1,7 @@
 use super::*;
 use overspill::stats::{DeviceFigure, DeviceIdentity, DeviceKind, Stats};
 use overspill::units::Uuid;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const DONE: SwapsOutcome = SwapsOutcome { not_opened: false, no_room: false, lost_pages: 0 };
 const NO_ROOM: SwapsOutcome = SwapsOutcome { no_room: true, ..DONE };
@@ -26,14 +26,10 @@ impl Job {
         let dir = dir.canonicalize().unwrap();
         let specs: Vec<SwapSpec> =
             ["a", "b"][..devices].iter().map(|sub| SwapSpec::new(dir.join(sub))).collect();
-        let file = std::fs::OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .read(true)
-            .write(true)
-            .open(dir.join("job"));
-        let table = JobTable::create(std::os::fd::AsFd::as_fd(&file.unwrap())).unwrap();
-        let swaps = Swaps::new(&specs, table, dir.join("swaps"));
+        let run_dir = Directory::open(dir.as_path()).unwrap();
+        let file = run_dir.replace_file("job", 0o600).unwrap();
+        let table = JobTable::create(std::os::fd::AsFd::as_fd(&file)).unwrap();
+        let swaps = Swaps::new(&specs, table, run_dir);
         let processes = (1..=processes).map(|pid| (pid, Stats::anonymous().unwrap())).collect();
         let job = Job { swaps, processes, dir };
         job.processes.iter().for_each(|(_, stats)| job.open(stats));
@@ -111,7 +107,7 @@ impl Job {
 
     /// The devices of the list as it is in the file: number and last part of the path.
     fn listed(&self) -> String {
-        let list = JobSwaps::read(&self.dir.join("swaps")).unwrap();
+        let list = JobSwaps::read(&Directory::open(self.dir.as_path()).unwrap()).unwrap();
         assert_eq!((list.number, &list), (self.swaps.table.swaps(), &self.swaps.list));
         let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
         let names =
