@@ -3,10 +3,16 @@
 use crate::process::{self, Outcome};
 use crate::{TIME_LIMIT, clean, repository};
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Makes an empty file that nobody else may read or write, as a swap file has to be.
+pub fn private_file(path: &Path) {
+    File::options().write(true).create(true).truncate(true).mode(0o600).open(path).unwrap();
+}
 
 /// Where a test file's programs are compiled and run.
 pub struct Scratch {

@@ -1,7 +1,7 @@
 //! Swap devices through the command: kinds, options, priorities, and devices that fail.
 
 use overspill_tests::process::{Outcome, run};
-use overspill_tests::scratch::Room;
+use overspill_tests::scratch::{Room, private_file};
 use overspill_tests::stats::Report;
 use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill};
 use std::fs::{self, File};
@@ -85,7 +85,7 @@ fn a_ram_device_serves_programs_and_their_children() {
 fn priorities_decide_which_device_is_filled() {
     let room = SCRATCH.room("prio");
     let file = room.path.join("file");
-    File::create(&file).unwrap();
+    private_file(&file);
     let (low, high) =
         (format!("{}:1G", shown(&room.path)), format!("{}:8M,prio=5,label=small", shown(&file)));
     let swap = format!("{low},{high},ram:64M,prio=1,ram:64M,prio=1");
@@ -173,7 +173,7 @@ fn a_header_that_cannot_be_right_is_refused() {
     let room = SCRATCH.room("header");
     let file = room.path.join("file");
     let device = format!("{}:4M", shown(&file));
-    File::create(&file).unwrap();
+    private_file(&file);
     let awake = ["env", "OVERSPILL_BASELINES=dormant=off", "true"];
     let run_once = || {
         run(
@@ -196,7 +196,7 @@ fn a_header_that_cannot_be_right_is_refused() {
 fn discarded_parts_of_a_device_serve_again() {
     let room = SCRATCH.room("discard");
     let file = room.path.join("file");
-    File::create(&file).unwrap();
+    private_file(&file);
     for device in [shown(&room.path), &format!("{}:512M", shown(&file)), "ram:512M"] {
         for discard in ["once", "pages"] {
             let swap = format!("{device},discard={discard}");

@@ -4,7 +4,7 @@
 //! program cannot be executed, 127 if it was not found, else the program's own.
 
 use overspill_tests::process::{Outcome, run, wait_until};
-use overspill_tests::scratch::Room;
+use overspill_tests::scratch::{Room, private_file};
 use overspill_tests::stats::Report;
 use overspill_tests::{Scratch, TIME_LIMIT, binary, clean, is_root, overspill, skipped};
 use std::fs::{self, File, Permissions};
@@ -199,7 +199,7 @@ fn swap_that_cannot_be_used() {
         skipped("in part: /dev/shm is no tmpfs here");
     }
     let file = room.path.join("file");
-    File::create(&file).unwrap();
+    private_file(&file);
     let too_large = format!("{}:4000T", shown(&file));
     refused(&overspill_run(&["--swap", &too_large, "--", "true"]), 125, &["give a smaller size"]);
 }
@@ -260,7 +260,7 @@ fn swap_that_is_too_small() {
     for (size, fits) in [("8M", false), ("80M", true)] {
         for fault in ["thread", "signal"] {
             let file = room.path.join(format!("{size}.{fault}"));
-            File::create(&file).unwrap();
+            private_file(&file);
             let swap = format!("{}:{size}", shown(&file));
             let args = [
                 "--memory",
@@ -471,7 +471,7 @@ fn the_reason_is_said_on_any_standard_error() {
     let room = SCRATCH.room("reason");
     for fault in ["thread", "signal"] {
         let swap = room.path.join(fault);
-        File::create(&swap).unwrap();
+        private_file(&swap);
         let swap = format!("{}:4M", shown(&swap));
         let fills = SCRATCH.program("fills.c");
         let args = [

@@ -5,11 +5,11 @@
 
 use overspill_tests::job::{Job, refused};
 use overspill_tests::process::{Outcome, wait_until};
-use overspill_tests::scratch::Room;
+use overspill_tests::scratch::{Room, private_file};
 use overspill_tests::{Scratch, TIME_LIMIT, skipped};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
@@ -29,7 +29,7 @@ fn shown(path: &Path) -> &str {
 /// A file to swap to, which is made as large as the device is to be when it is named with a size.
 fn file(room: &Room, name: &str) -> String {
     let path = room.path.join(name);
-    File::create(&path).unwrap();
+    private_file(&path);
     shown(&path.canonicalize().unwrap()).to_owned()
 }
 

@@ -1,4 +1,5 @@
-//! Who is trusted: the directory of a run and its sockets, and what a job leaves that was killed.
+//! Who is trusted: the directory of a run and its sockets, swap files that others can read, what a
+//! job leaves that was killed.
 
 use overspill_tests::job::{Job, refused};
 use overspill_tests::process::{Outcome, run, wait_until};
@@ -151,6 +152,33 @@ fn a_socket_that_is_a_link_is_not_asked() {
     }
     fs::remove_dir_all(theirs).unwrap();
     fs::remove_file(room).unwrap();
+}
+
+/// As swapon(8) warns: whoever can read a swap file reads the job's pages.
+#[test]
+fn swap_files_of_others_are_refused() {
+    let room = SCRATCH.room("insecure");
+    let file = room.path.join("file");
+    fs::write(&file, "").unwrap();
+    let run = |device: &str| run_with(&["--swap", device, "--", "true"], &[]);
+    let plain = format!("{}:8M", shown(&file));
+    for mode in [0o666, 0o644, 0o660, 0o602] {
+        fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+        let Some(outcome) = run(&plain) else { return };
+        let mode = format!("mode {mode:04o}");
+        refused(&outcome, 125, &[&mode, "chmod 0600", "insecure=on"]);
+        assert_eq!(fs::metadata(&file).unwrap().len(), 0, "it was written");
+    }
+    assert_eq!(run(&format!("{plain},insecure=on")).unwrap().status, 0);
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(run(&plain).unwrap().status, 0);
+    assert_eq!(run(&format!("{plain},insecure=yes")).unwrap().status, 2);
+    if !is_root() {
+        return skipped("only root can give a swap file away");
+    }
+    chown(&file, Some(OTHER), None).unwrap();
+    refused(&run(&plain).unwrap(), 125, &["belongs to user 65534", "insecure=on"]);
+    assert_eq!(run(&format!("{plain},insecure=on")).unwrap().status, 0);
 }
 
 /// Entries of a place that are of the runs of a process.

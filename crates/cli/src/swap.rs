@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use overspill::config::SwapSpec;
+use overspill::device;
 use overspill::units::Bytes;
 use rustix::fs::{Access, Mode, OFlags, access, open, statfs, statvfs};
 use rustix::io::Errno;
@@ -42,6 +43,12 @@ pub fn check(spec: &SwapSpec) -> Result<SwapSpec, Failure> {
         .map_err(|error| Failure::own(format!("cannot look at swap '{name}': {error}")))?;
     let kind = metadata.file_type();
     if kind.is_dir() {
+        if spec.insecure {
+            return Err(Failure::usage(format!(
+                "swap '{spec}' is a directory, whose file nobody else can open: leave insecure=on \
+                 away"
+            )));
+        }
         check_in_memory(&path)?;
         access(&path, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
             Failure::own(format!("cannot make files in the swap directory '{name}': {error}"))
@@ -54,10 +61,12 @@ pub fn check(spec: &SwapSpec) -> Result<SwapSpec, Failure> {
             return Err(in_use(&path));
         }
         open_for_io(&path, OFlags::empty())?;
+        check_unchanged(&path, spec)?;
         check_room(&path, spec.size, metadata.blocks() * 512)?;
     } else if kind.is_block_device() {
         // O_EXCL on a block device: refused while it is mounted or in use as swap.
         let device = fs::File::from(open_for_io(&path, OFlags::EXCL)?);
+        check_unchanged(&path, spec)?;
         let capacity = rustix::fs::seek(&device, rustix::fs::SeekFrom::End(0)).unwrap_or(0);
         if spec.size.is_some_and(|size| size.0 > capacity) {
             let capacity = Bytes(capacity);
@@ -87,6 +96,12 @@ fn open_for_io(path: &Path, flags: OFlags) -> Result<rustix::fd::OwnedFd, Failur
         Errno::BUSY | Errno::TXTBSY => in_use(path),
         _ => Failure::own(format!("cannot read and write swap '{}': {error}", path.display())),
     })
+}
+
+/// Whether it holds somebody's data, or others could read what comes to be on it.
+fn check_unchanged(path: &Path, spec: &SwapSpec) -> Result<(), Failure> {
+    device::check_unchanged(&SwapSpec { path: path.into(), ..spec.clone() })
+        .map_err(|error| Failure::own(error.to_string()))
 }
 
 fn check_in_memory(path: &Path) -> Result<(), Failure> {
@@ -136,6 +151,7 @@ pub fn survives_as_text(spec: &SwapSpec) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn spec(text: &str) -> SwapSpec {
         text.parse().unwrap()
@@ -158,6 +174,7 @@ mod tests {
         let dir = scratch("absolute");
         let file = dir.join("file");
         fs::write(&file, "").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         let detour = dir.join("..").join(dir.file_name().unwrap());
         assert_eq!(
             check(&SwapSpec { size: Some(Bytes(8192)), prio: Some(7), ..SwapSpec::new(detour) })

@@ -53,7 +53,7 @@ use block_io::{BlockIo, Direct, MakeIo};
 pub(crate) use change::Retired;
 pub use error::{ReadError, ReadFailure, SwapError};
 pub use model::{FaultKinds, FaultModel, RamModel};
-pub use open::check;
+pub use open::{check, check_unchanged};
 use overspill_os::Errno;
 use overspill_os::beside;
 use overspill_os::crypt::Key;

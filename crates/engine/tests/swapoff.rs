@@ -14,6 +14,7 @@ use overspill_os::vm::MADV_DONTNEED;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{pread, pwrite};
 use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -399,6 +400,10 @@ fn what_cannot_be_added_is_refused_with_the_reason() {
     std::fs::write(path("small"), vec![0; 4096]).unwrap();
     assert!(refusal(SwapSpec::new(path("small"))).contains("1 MiB"));
     std::fs::write(path("swap"), vec![0; 4 << 20]).unwrap();
+    assert!(
+        refusal(SwapSpec::new(path("swap"))).contains("used by others (mode 0644): chmod 0600")
+    );
+    std::fs::set_permissions(path("swap"), PermissionsExt::from_mode(0o600)).unwrap();
     pool.swapon(&SwapSpec::new(path("swap"))).unwrap();
     assert!(refusal(SwapSpec::new(path("swap"))).contains("in use already"));
     std::os::unix::fs::symlink(path("swap"), path("link")).unwrap();

@@ -13,7 +13,7 @@
 use crate::process::{is_here, sibling};
 use crate::units::{Errno, PAGE_SIZE, check};
 use crate::{beside, descriptors};
-use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, StatxFlags};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::fmt;
@@ -173,6 +173,32 @@ pub fn file_size_limit_bytes() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current
 }
 
+/// Who may read and write an open file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rights {
+    /// Whose it is.
+    pub owner: u32,
+    /// The bits of chmod(1).
+    pub mode: u32,
+    /// Whether it is a block device.
+    pub is_block_device: bool,
+}
+
+impl Rights {
+    /// Those of an open file, whatever its name leads to by now.
+    ///
+    /// # Errors
+    /// Those of fstat(2).
+    pub fn of(file: impl AsFd) -> Result<Rights, Errno> {
+        let status = rustix::fs::fstat(file)?;
+        Ok(Rights {
+            owner: status.st_uid,
+            mode: status.st_mode & 0o7777,
+            is_block_device: FileType::from_raw_mode(status.st_mode) == FileType::BlockDevice,
+        })
+    }
+}
+
 /// The kinds of an OFD lock on a byte range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lock {
@@ -260,6 +286,11 @@ impl File {
             false => format!("/proc/thread-self/fd/{}", self.raw_fd()?),
         };
         open_direct(Path::new(&path), OFlags::empty())
+    }
+
+    /// Who may read and write it.
+    pub fn rights(&self) -> Result<Rights, Errno> {
+        Rights::of(self.fd()?)
     }
 
     /// Which file it is, of all that there ever were, as far as the filesystem knows when it was

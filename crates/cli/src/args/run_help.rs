@@ -25,6 +25,8 @@ Swap devices (--swap PATH[:SIZE][,KEY=VALUE...]):
                   run. A device without one comes after all that have one, and
                   after those named before it
   label=NAME      a name to tell it by
+  insecure=on     a file of another user's, or that others may read or write, is used
+                  all the same
   discard=once    a part of the device is discarded before it is first used
   discard=pages   also when no page is left in it
   crypt=off       pages lie there as they are, not encrypted and authenticated

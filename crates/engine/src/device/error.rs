@@ -52,6 +52,22 @@ pub enum SwapError {
         /// What is wrong.
         reason: BadHeader,
     },
+    /// It belongs to somebody else.
+    OthersOwn {
+        /// The device.
+        path: PathBuf,
+        /// The user.
+        owner: u32,
+    },
+    /// Others may read or write it.
+    OthersMay {
+        /// The device.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+        /// Those without others.
+        safe: u32,
+    },
     /// Its filesystem has no locks, by which processes share a file.
     NoLocks(PathBuf),
     /// There are [`crate::units::SlotId::DEVICES_MAX`] devices already.
@@ -103,6 +119,8 @@ impl SwapError {
             | SwapError::InUse(path)
             | SwapError::HoldsData(path)
             | SwapError::BadHeader { path, .. }
+            | SwapError::OthersOwn { path, .. }
+            | SwapError::OthersMay { path, .. }
             | SwapError::NoLocks(path)
             | SwapError::TooMany(path)
             | SwapError::Lost(path)
@@ -154,6 +172,13 @@ impl SwapError {
             SwapError::BadHeader { reason, .. } => {
                 write!(f, "swap device '{device}' has a header that cannot be trusted ({reason})")
             }
+            SwapError::OthersOwn { owner, .. } => write!(
+                f,
+                "swap device '{device}' belongs to user {owner}, who can read what is on it"
+            ),
+            SwapError::OthersMay { mode, .. } => {
+                write!(f, "swap device '{device}' can be used by others (mode {mode:04o})")
+            }
             SwapError::NoLocks(_) => write!(
                 f,
                 "swap device '{device}' is on a filesystem without file locks, which processes \
@@ -184,6 +209,9 @@ impl SwapError {
             SwapError::TooMany(_) => {
                 return write!(f, "use at most {}", crate::units::SlotId::DEVICES_MAX);
             }
+            SwapError::OthersMay { safe, .. } => {
+                return write!(f, "chmod {safe:04o} it, or allow that with insecure=on");
+            }
             SwapError::Other { doing, errno, .. } => {
                 return write!(f, "{doing} failed: {errno}");
             }
@@ -199,6 +227,7 @@ impl SwapError {
             SwapError::BadHeader { .. } => {
                 "choose another, or zero its first 4096 bytes if what it holds is not needed"
             }
+            SwapError::OthersOwn { .. } => "choose one of your own, or allow that with insecure=on",
             SwapError::NoLocks(_) => "name a directory instead, or choose another filesystem",
             SwapError::Lost(_) => "reading them will fail",
         };

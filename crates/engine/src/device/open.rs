@@ -7,7 +7,8 @@ use crate::slot::SLOTS_MAX;
 use crate::stats::DeviceKind;
 use crate::units::{Bytes, Uuid, page_mut};
 use overspill_os::Errno;
-use overspill_os::io::{self, File, IoBuffer, Kind};
+use overspill_os::directory::is_trusted;
+use overspill_os::io::{self, File, IoBuffer, Kind, Rights};
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
@@ -86,6 +87,35 @@ pub fn check(spec: &SwapSpec) -> Result<Bytes, SwapError> {
     open(spec, || None).map(|opened| Bytes::from_pages(opened.pages))
 }
 
+/// Whether a file or block device that is there holds no data, and is this user's alone. Nothing is
+/// changed.
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn check_unchanged(spec: &SwapSpec) -> Result<(), SwapError> {
+    let failed = |doing| move |errno| SwapError::new(&spec.path, doing, errno);
+    let file = File::open(&spec.path, false).map_err(failed("opening it"))?;
+    check_header(&spec.path, &file)?;
+    check_rights(spec, file.rights().map_err(failed("asking who may use it"))?)
+}
+
+/// Whether nobody else can read or change what is on an open file or block device, or that is
+/// allowed. As swapon(8) has it: who is in the group of a block device is the machine's own rule.
+fn check_rights(spec: &SwapSpec, rights: Rights) -> Result<(), SwapError> {
+    let path = || spec.path.clone();
+    let others = if rights.is_block_device { 0o007 } else { 0o077 };
+    match rights {
+        _ if spec.insecure => Ok(()),
+        Rights { owner, .. } if !is_trusted(owner) => {
+            Err(SwapError::OthersOwn { path: path(), owner })
+        }
+        Rights { mode, .. } if mode & others != 0 => {
+            Err(SwapError::OthersMay { path: path(), mode, safe: mode & !others })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A file in memory, this process's own.
 fn open_ram(spec: &SwapSpec) -> Result<Opened, SwapError> {
     let asked = spec.size.unwrap_or_default();
@@ -137,7 +167,8 @@ fn open_file(spec: &SwapSpec) -> Result<Opened, SwapError> {
     if room < LEAST.0 {
         return Err(SwapError::NoSpace(path.clone()));
     }
-    // 3. Make it so.
+    // 3. Make it so, unless others could read what is on it.
+    check_rights(spec, file.rights().map_err(failed("asking who may use it"))?)?;
     if bytes > len {
         file.set_len(bytes).map_err(failed("extending it"))?;
     }
@@ -158,6 +189,7 @@ fn open_block_device(spec: &SwapSpec) -> Result<Opened, SwapError> {
         crate::base::sync::sleep(PAUSE);
     }
     let file = File::open(path, false).map_err(failed("opening it"))?;
+    check_rights(spec, file.rights().map_err(failed("asking who may use it"))?)?;
     let device = file.block_device_bytes().map_err(failed("asking for its size"))?;
     let bytes = device.min(size.map_or(device, |size| size.0));
     if bytes < LEAST.0 {

@@ -14,7 +14,7 @@ use std::str::FromStr;
 const RAM: &str = "ram:";
 /// The keys of options, for messages.
 const KEYS: &str =
-    "prio, label, discard, crypt, and for RAM devices latency, bandwidth, faults, seed";
+    "prio, label, discard, crypt, insecure, and for RAM devices latency, bandwidth, faults, seed";
 
 /// When parts of a device are discarded: told that what they hold is not needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -79,6 +79,8 @@ pub struct SwapSpec {
     pub discard: Discard,
     /// Whether its pages are sealed, where that was said.
     pub crypt: Option<bool>,
+    /// Whether a file or block device is used that others can read or write, or own.
+    pub insecure: bool,
     /// Set for a RAM device: how it behaves.
     pub ram: Option<RamModel>,
 }
@@ -96,6 +98,7 @@ impl SwapSpec {
             label: None,
             discard: Discard::Off,
             crypt: None,
+            insecure: false,
             ram: None,
         }
     }
@@ -175,6 +178,16 @@ impl SwapSpec {
                     _ => return Err(bad("on or off")),
                 }
             }
+            "insecure" if self.ram.is_some() => {
+                return Err(BadSwap("a RAM device cannot have insecure: leave it away".to_owned()));
+            }
+            "insecure" => {
+                self.insecure = match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(bad("on or off")),
+                }
+            }
             _ if RamModel::KEYS.contains(&key) => match &mut self.ram {
                 Some(ram) => ram.apply(key, value).map_err(bad)?,
                 None => {
@@ -226,6 +239,7 @@ impl fmt::Display for SwapSpec {
             Some(true) => ",crypt=on",
             Some(false) => ",crypt=off",
         })?;
+        f.write_str(if self.insecure { ",insecure=on" } else { "" })?;
         self.ram.map_or(Ok(()), |ram| write!(f, "{ram}"))
     }
 }
@@ -359,6 +373,8 @@ mod tests {
             ("/a,label=seventeen letters", "not a label"),
             ("/a,discard=always", "once or pages"),
             ("/a,crypt=aes", "crypt: it takes on or off"),
+            ("/a,insecure=yes", "on or off"),
+            ("ram:1G,insecure=on", "cannot have insecure"),
             ("/a,latency=1ms", "only RAM devices"),
             ("ram:", "needs a size"),
             ("ram:big", "'big' is none"),
@@ -393,6 +409,7 @@ mod tests {
             Just("discard=once".to_owned()),
             Just("discard=pages".to_owned()),
             "crypt=(on|off)",
+            "insecure=(on|off)",
             "latency=[0-9]{1,3}(\\.[0-9]{1,3})?(ns|us|ms|s)",
             "bandwidth=[0-9]{1,4}[KMG]?",
             "faults=0?\\.[0-9]{1,9}(:(eio|short|full|slow|flip|rot)\

@@ -3,6 +3,7 @@
 use super::*;
 use crate::stats::{DeviceKind, DeviceSnapshot};
 use crate::units::Uuid;
+use std::os::unix::fs::OpenOptionsExt;
 
 /// The only device of those that are open.
 fn figures(devices: &SwapDevices) -> DeviceSnapshot {
@@ -67,7 +68,8 @@ fn a_kernel_swap_area_keeps_its_header_and_its_bad_pages_are_never_used() {
     header[1036..1052].fill(9);
     header[1052..1056].copy_from_slice(b"room");
     header[4086..].copy_from_slice(b"SWAPSPACE2");
-    let file = std::fs::File::create(&path).unwrap();
+    let mut options = std::fs::File::options();
+    let file = options.write(true).create_new(true).mode(0o600).open(&path).unwrap();
     file.set_len(8 << 20).unwrap();
     file.write_all_at(&header, 0).unwrap();
     let devices = open(&path, None);
