@@ -85,7 +85,7 @@ fn no_userfaultfd(probe: &Probe) -> String {
              system call in the profile",
             match probe.uffd_device {
                 Err(Errno::NOENT) => "give the container the device (--device /dev/userfaultfd)",
-                _ => "chmod 0666 /dev/userfaultfd",
+                _ => "let its user open the device that it has (/dev/userfaultfd)",
             }
         ),
         (syscall, _) => {
@@ -94,14 +94,25 @@ fn no_userfaultfd(probe: &Probe) -> String {
     }
 }
 
-/// The ways to have faults inside system calls served, those first that this machine offers.
+/// The rule by which the device is a group's whenever it is made.
+const DEVICE_RULE: &str = "KERNEL==\"userfaultfd\", GROUP=\"GROUP\", MODE=\"0660\"";
+
+/// The ways to have faults inside system calls served, the narrowest first that this machine
+/// offers; and what they open.
 fn permit_kernel_faults(probe: &Probe) -> String {
     let device = match probe.uffd_device {
         // Linux before 6.1, or a container without the node.
-        Err(Errno::NOENT | Errno::NXIO) => "",
-        _ => "`chmod 0666 /dev/userfaultfd` (or give it to a group that you are in), ",
+        Err(Errno::NOENT | Errno::NXIO) => String::new(),
+        _ => format!(
+            "give /dev/userfaultfd to a group that you are in, with mode 0660 (udev rule \
+             {DEVICE_RULE}), "
+        ),
     };
-    format!("as root, run {device}`sysctl vm.unprivileged_userfaultfd=1`, or grant CAP_SYS_PTRACE")
+    format!(
+        "as root, {device}grant CAP_SYS_PTRACE, or open it to all users by `sysctl \
+         vm.unprivileged_userfaultfd=1`; who has it can hold the kernel up inside of a system \
+         call, which attacks on the kernel make use of"
+    )
 }
 
 fn reason(access: Access) -> String {
@@ -374,11 +385,13 @@ mod tests {
             for part in [
                 "EFAULT",
                 "sysctl vm.unprivileged_userfaultfd=1",
-                "chmod 0666 /dev/userfaultfd",
+                "KERNEL==\"userfaultfd\", GROUP=\"GROUP\", MODE=\"0660\"",
                 "CAP_SYS_PTRACE",
+                "can hold the kernel up",
             ] {
                 assert!(sentence.contains(part), "{sentence}");
             }
+            assert!(!sentence.contains("666"), "{sentence}");
         }
         assert_eq!(
             [Fault::Auto, Fault::Signal].map(|fault| settled(&probe, fault)),
@@ -396,7 +409,7 @@ mod tests {
             "{text}"
         );
         let without_node = Probe { uffd_device: Err(Errno::NOENT), ..probe };
-        assert!(!way(&without_node, Fault::Thread).unwrap_err().contains("chmod"));
+        assert!(!way(&without_node, Fault::Thread).unwrap_err().contains("/dev/userfaultfd"));
     }
 
     #[test]
@@ -414,7 +427,7 @@ mod tests {
             assert!(
                 refusal(&none(Errno::PERM, Errno::NOENT)).contains("--device /dev/userfaultfd")
             );
-            assert!(refusal(&none(Errno::PERM, Errno::ACCESS)).contains("chmod 0666"));
+            assert!(refusal(&none(Errno::PERM, Errno::ACCESS)).contains("open the device"));
             assert!(refusal(&none(Errno::MFILE, Errno::MFILE)).contains(&Errno::MFILE.to_string()));
         }
         let old = Probe { features: Features::SIGBUS, ..whole() };
