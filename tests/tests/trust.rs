@@ -242,3 +242,29 @@ fn what_is_not_ours_is_not_swept() {
     assert!(outcome.is_none() || there == [true; 2], "{there:?}");
     assert!(kept.join("0123456789abcdef/job").exists());
 }
+
+/// The addresses that a program prints.
+fn addresses(outcome: &Outcome) -> Vec<u64> {
+    let address = |line: &str| u64::from_str_radix(line.trim_start_matches("0x"), 16).unwrap();
+    outcome.stdout.lines().map(address).collect()
+}
+
+#[test]
+fn two_runs_have_their_memory_at_different_places() {
+    let program = SCRATCH.program("where.c");
+    let run = || {
+        let args = ["--no-swap", "--fault", "signal", "--", shown(&program)];
+        run_with(&args, &[]).map(|outcome| {
+            assert_eq!(outcome.status, 0, "{outcome:?}");
+            addresses(&outcome)
+        })
+    };
+    let Some(first) = run() else { return };
+    let second = run().unwrap();
+    // The process, the child of a fork, and what it executes.
+    assert!(first.len() == 3 && second.len() == 3, "{first:x?} {second:x?}");
+    for run in [&first, &second] {
+        assert!(run.iter().all(|address| address.abs_diff(run[0]) < 1 << 30), "{run:x?}");
+    }
+    assert_ne!(first[0], second[0]);
+}

@@ -21,6 +21,8 @@ pub struct Settings<'a> {
     pub set: &'a str,
     /// Where each process keeps its statistics.
     pub run_dir: &'a Path,
+    /// Where managed memory begins in signal delivery.
+    pub window: usize,
     /// The preload library.
     pub library: &'a Path,
 }
@@ -42,6 +44,7 @@ impl Settings<'_> {
             ("OVERSPILL_FAULT", Some(fault.into())),
             ("OVERSPILL_SET", (!self.set.is_empty()).then(|| self.set.into())),
             ("OVERSPILL_RUN_DIR", Some(self.run_dir.into())),
+            ("OVERSPILL_WINDOW", Some(format!("{:x}", self.window).into())),
             ("LD_PRELOAD", Some(preload::ld_preload(self.library, ld_preload))),
             // The report is this run's: a run inside it would print a second one, and overwrite the
             // file.
@@ -62,6 +65,7 @@ mod tests {
             fault: Fault::Auto,
             set: "",
             run_dir: Path::new("/run/x"),
+            window: 0x4000_0020_0000,
             library: Path::new("/lib/l.so"),
         }
     }
@@ -82,6 +86,7 @@ mod tests {
         assert_eq!(value(&changes, "OVERSPILL_FAULT").unwrap(), "signal");
         assert_eq!(value(&changes, "OVERSPILL_SET").unwrap(), "folio=1");
         assert_eq!(value(&changes, "OVERSPILL_RUN_DIR").unwrap(), "/run/x");
+        assert_eq!(value(&changes, "OVERSPILL_WINDOW").unwrap(), "400000200000");
         assert_eq!(value(&changes, "LD_PRELOAD").unwrap(), "/lib/l.so:/p.so");
     }
 

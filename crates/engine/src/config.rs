@@ -91,7 +91,7 @@ pub struct Config {
     /// Setting `window`: address space reserved for managed memory, [`Config::WINDOW_MAX`] at most;
     /// what [`Config::window_bytes`] says if there is nothing here.
     pub window: Option<Bytes>,
-    /// Where it must lie; anywhere if there is nothing here.
+    /// Where it must begin, and end at the latest; anywhere if there is nothing here.
     pub window_at: Option<Range<usize>>,
     /// Which mechanisms run as their baselines do: for benches and tests.
     #[doc(hidden)]

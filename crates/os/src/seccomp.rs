@@ -6,8 +6,9 @@
 //! the upper halves of their arguments.
 //!
 //! - A filter is for ever: a process keeps it, and so does whatever it executes. So it depends on
-//!   nothing of the process: the addresses are fixed ([`WINDOW`]), and a program that has no memory
-//!   there, such as a static one that overspill cannot be loaded into, is never stopped.
+//!   nothing of the process: it looks for all addresses that windows may have ([`WINDOW`]), of
+//!   which a job has some at random ([`place`]), and a program that has no memory there, such as a
+//!   static one that overspill cannot be loaded into, is never stopped.
 //! - A pointer to memory outside of the window that itself holds addresses of the window (an iovec
 //!   on the stack) does not show. Whoever knows of such a call marks the pointer by [`TAG`].
 //! - A call is let through, whatever it is handed, with a mark in the upper half of its sixth
@@ -25,7 +26,7 @@ use syscalls::{Sysno, raw_syscall};
 pub mod arguments;
 pub mod exceptions;
 
-/// Where windows lie in signal delivery: 16 TiB at 64 TiB. Nothing else is put there:
+/// Where windows may lie in signal delivery: 16 TiB at 64 TiB. Nothing else is put there:
 ///
 /// - The kernel has programs begin in the first GiB or above 85 TiB, and libraries and stacks end
 ///   at 128 TiB and grow downwards, by at most 16 TiB of chance each. With the old layout (`setarch
@@ -37,6 +38,21 @@ pub mod exceptions;
 ///   its heap at 80 or 96 TiB, that of threads ends at 52 TiB, that of uninitialized memory has a
 ///   gap here.
 pub const WINDOW: Range<usize> = 0x4000_0000_0000..0x5000_0000_0000;
+/// What a window begins at a multiple of: what one page of page tables maps.
+const PLACE_STEP: usize = 2 << 20;
+
+/// Where a window of `len` bytes begins, by a random number: one of 7.8 million places for one of 1
+/// TiB. Where there is only one it is the first.
+pub fn place(len: usize, random: u64) -> usize {
+    let places = (WINDOW.len() / PLACE_STEP).saturating_sub(len.div_ceil(PLACE_STEP)).max(1);
+    WINDOW.start + (random % places as u64) as usize * PLACE_STEP
+}
+
+/// Whether a window may begin there.
+pub fn is_place(start: usize) -> bool {
+    WINDOW.contains(&start) && start.is_multiple_of(PLACE_STEP)
+}
+
 /// The bits of the upper half of an address that tell the window, and their value there.
 const WINDOW_MASK: u32 = 0xffff_f000;
 const WINDOW_BITS: u32 = 0x4000;
@@ -456,6 +472,19 @@ mod tests {
         let other =
             Call { number: read, arguments: [INSIDE; 6], architecture: 0x4000_0003, address: 0 };
         assert_eq!(run(&program(), &other).0, RET_ALLOW);
+    }
+
+    #[test]
+    fn a_window_has_room_wherever_it_is_placed() {
+        let tib = 1 << 40;
+        for random in [0, 1, 7_000_000, u64::MAX] {
+            let start = place(tib, random);
+            assert!(is_place(start) && start + tib <= WINDOW.end, "{start:x}");
+            assert_eq!([place(16 * tib, random), place(17 * tib, random)], [WINDOW.start; 2]);
+        }
+        assert_ne!(place(tib, 1), place(tib, 2));
+        let others = [0, WINDOW.start - PLACE_STEP, WINDOW.start + 4096, WINDOW.end];
+        assert!(!others.into_iter().any(is_place));
     }
 
     #[test]

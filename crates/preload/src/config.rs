@@ -11,12 +11,14 @@
 //! | OVERSPILL_SET | settings, `KEY=VALUE` separated by commas |
 //! | OVERSPILL_SIMULATE | features to do without, for tests |
 //! | OVERSPILL_BASELINES | mechanisms that run as their baselines do, for tests |
+//! | OVERSPILL_WINDOW | where the window begins in signal delivery, in hexadecimal |
 //! | OVERSPILL_RUN_DIR | directory of the run: its table, and the statistics of each process |
 
 use overspill::config::{Config, Delivery, SwapList};
 use overspill::job::{self, JobTable};
 use overspill_os::directory::{Directory, Unfit};
 use overspill_os::probe::{self, Simulated};
+use overspill_os::seccomp;
 use std::ffi::CString;
 use std::fmt::Display;
 
@@ -25,6 +27,8 @@ use std::fmt::Display;
 pub struct Asked {
     /// The pool's configuration.
     pub config: Config,
+    /// Where the window begins in signal delivery.
+    pub window: usize,
     /// Whether a thread may serve faults where that cannot be done by signal.
     pub or_thread: bool,
 }
@@ -68,6 +72,7 @@ pub fn from_variables<'a>(
 ) -> Result<Option<Asked>, String> {
     let mut config = Config::default();
     let (mut budget, mut no_swap, mut or_thread) = (false, false, false);
+    let mut window = seccomp::WINDOW.start;
     for (key, value) in variables {
         let bad = |error: &dyn Display| format!("{key}: {error}");
         match key {
@@ -97,6 +102,12 @@ pub fn from_variables<'a>(
                 config.baselines.apply(value).map_err(|error| bad(&error))?;
             }
             "OVERSPILL_SIMULATE" => probe::simulate(Simulated::parse(value).unwrap_or_default()),
+            "OVERSPILL_WINDOW" => {
+                let start = usize::from_str_radix(value, 16).ok();
+                window = start.filter(|start| seccomp::is_place(*start)).ok_or_else(|| {
+                    bad(&format_args!("'{value}' is no place for a window: unset it"))
+                })?;
+            }
             "OVERSPILL_RUN_DIR" => config.run_dir = Some(value.into()),
             _ => {}
         }
@@ -104,7 +115,7 @@ pub fn from_variables<'a>(
     if no_swap {
         config.swap.clear();
     }
-    Ok(budget.then_some(Asked { config, or_thread }))
+    Ok(budget.then_some(Asked { config, window, or_thread }))
 }
 
 #[cfg(test)]
@@ -166,6 +177,8 @@ mod tests {
             ("MEMORY", "12X"),
             ("SWAP", "/a:9Z"),
             ("FAULT", "mail"),
+            ("WINDOW", "3f0000000000"),
+            ("WINDOW", "at random"),
             ("SET", "folio=3"),
             ("BASELINES", "uring=no"),
         ] {

@@ -14,7 +14,7 @@ use overspill_os::{Errno, observer, seccomp, tls};
 /// A sentence that says what is not possible here.
 pub fn settle(asked: Asked) -> Result<Config, String> {
     let _internal = tls::Internal::enter();
-    let Asked { mut config, or_thread } = asked;
+    let Asked { mut config, window, or_thread } = asked;
     // A tracer would be told of every fault.
     if observer::is_traced() && open_descriptor(false).is_ok() {
         config.delivery = Delivery::Thread;
@@ -25,7 +25,8 @@ pub fn settle(asked: Asked) -> Result<Config, String> {
     if config.delivery == Delivery::Signal || or_signals {
         match start_signals() {
             Ok(()) => {
-                (config.delivery, config.window_at) = (Delivery::Signal, Some(seccomp::WINDOW))
+                config.delivery = Delivery::Signal;
+                config.window_at = Some(window..seccomp::WINDOW.end);
             }
             Err(_) if or_thread || or_signals => config.delivery = Delivery::Thread,
             Err(error) => return Err(error),

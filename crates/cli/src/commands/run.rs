@@ -14,11 +14,12 @@ use crate::signals::Signals;
 use crate::{report, swap};
 use overspill::config::{Config, SwapList, SwapSpec};
 use overspill::units::Bytes;
-use overspill_os::descriptors;
+use overspill_os::{descriptors, seccomp};
 use rustix::process::{Pid, Resource, getrlimit};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::env::var_os;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -39,7 +40,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let memory = budget(args.memory, Limits::read())?;
     let swap = devices(&args)?;
     let set = args.set.join(",");
-    check_address_space(&set, getrlimit(Resource::As).current)?;
+    let window = check_address_space(&set, getrlimit(Resource::As).current)?;
     let executable = std::env::current_exe()
         .map_err(|error| Failure::own(format!("cannot find itself: {error}")))?;
     let library = preload::find(var_os("OVERSPILL_PRELOAD"), &executable)?;
@@ -59,8 +60,15 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let control = control(&run_dir, memory, &swap, &variables)?;
 
     // 4. The program runs; signals are caught first, so that none is lost on the way.
-    let settings =
-        Settings { memory, swap: &swap, fault, set: &set, run_dir: &path, library: &library.path };
+    let settings = Settings {
+        memory,
+        swap: &swap,
+        fault,
+        set: &set,
+        run_dir: &path,
+        window: window_place(window)?,
+        library: &library.path,
+    };
     let mut signals =
         Signals::catch().map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
     let start = Instant::now();
@@ -192,8 +200,8 @@ fn devices(args: &RunArgs) -> Result<Vec<SwapSpec>, Failure> {
     }
 }
 
-/// The window of managed addresses must fit under the limit of the shell's `ulimit -v`.
-fn check_address_space(set: &str, limit: Option<u64>) -> Result<(), Failure> {
+/// The window of managed addresses must fit under the limit of the shell's `ulimit -v`; its size.
+fn check_address_space(set: &str, limit: Option<u64>) -> Result<Bytes, Failure> {
     let mut config = Config::default();
     config.apply_settings(set).map_err(|bad| Failure::usage(bad.to_string()))?;
     match limit {
@@ -203,8 +211,24 @@ fn check_address_space(set: &str, limit: Option<u64>) -> Result<(), Failure> {
             Bytes(limit),
             config.window_bytes()
         ))),
-        _ => Ok(()),
+        _ => Ok(config.window),
     }
+}
+
+/// Where the window of the job begins: anywhere, as the kernel puts memory anywhere; always at the
+/// same place where the kernel is told not to (`setarch -R`).
+fn window_place(window: Bytes) -> Result<usize, Failure> {
+    /// A window has a little more than its size.
+    const MORE: u64 = 1 << 30;
+    const ADDR_NO_RANDOMIZE: u32 = 0x0004_0000;
+    let personality = fs::read_to_string("/proc/self/personality").unwrap_or_default();
+    let personality = u32::from_str_radix(personality.trim(), 16).unwrap_or(0);
+    let mut random = [0; 8];
+    if personality & ADDR_NO_RANDOMIZE == 0 {
+        getrandom(&mut random, GetRandomFlags::empty())
+            .map_err(|error| Failure::own(format!("cannot get a random number: {error}")))?;
+    }
+    Ok(seccomp::place((window.0 + MORE) as usize, u64::from_ne_bytes(random)))
 }
 
 fn cannot_start(program: &Path, error: &io::Error) -> Failure {
@@ -298,13 +322,13 @@ mod tests {
 
     #[test]
     fn the_window_must_fit_in_the_address_space() {
-        assert_eq!(check_address_space("", None), Ok(()));
+        assert_eq!(check_address_space("", None), Ok(Bytes(1 << 40)));
         let refusal = check_address_space("", Some(1 << 35)).unwrap_err();
         assert!(
             refusal.status == OWN && refusal.sentence.contains("below the 1 TiB"),
             "{}",
             refusal.sentence
         );
-        assert_eq!(check_address_space("window=16G", Some(1 << 35)), Ok(()));
+        assert_eq!(check_address_space("window=16G", Some(1 << 35)), Ok(Bytes(16 << 30)));
     }
 }
