@@ -30,8 +30,8 @@ FLOORS = {
         "token", "thread", "fault_path", "probe", "lib",
     ],
     "crates/preload": [
-        "sys", "route", "config", "own_stack", "heap", "image", "pool", "dormant", "memory",
-        "userfaultfd", "nested",
+        "sys", "route", "config", "own_stack", "heap", "image", "pool", "dormant", "remote",
+        "memory", "userfaultfd", "nested",
         "robust", "signals", "trap", "calls", "streams", "sandbox", "delivery", "gate", "map",
         "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall", "init",
         "lib",

@@ -128,6 +128,7 @@ programs! {
     privileges => "privileges.c",
     protect => "protect.c",
     random_maps => "random_maps.c",
+    remote => "remote.c",
     robust => "robust.c",
     sandbox => "sandbox.c",
     seal => "seal.c",
@@ -185,6 +186,7 @@ signal_programs! {
     privileges => "privileges.c",
     protect => "protect.c",
     random_maps => "random_maps.c",
+    remote => "remote.c",
     robust => "robust.c",
     sandbox => "sandbox.c",
     seal => "seal.c",
@@ -196,6 +198,34 @@ signal_programs! {
     threads => "threads.c",
     unmap => "unmap.c",
     wild => "wild.c",
+}
+
+/// A process of which the job knows nothing writes into one of its: nothing is lost where pages
+/// leave by moving only.
+#[test]
+fn writes_from_outside_of_the_job() {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    let native = SCRATCH.native("remote.c").outcome;
+    if native.stdout.contains("left out") {
+        return skipped(&native.stdout);
+    }
+    for fault in ["thread", "signal"] {
+        let room = SCRATCH.room(&format!("remote.{fault}.outside"));
+        let control = room.path.join("control");
+        std::fs::write(&control, [0; 4096]).expect("the room is writable");
+        let program = SCRATCH.program("remote.c");
+        let mut served = Command::new(overspill);
+        served.args(["run", "--memory", "16M", "--fault", fault, "--set", "out=move", "--"]);
+        served.arg(&program).arg("serve").arg(&control).env("XDG_RUNTIME_DIR", &room.path);
+        let mut writes = Command::new(&program);
+        writes.arg("write").arg(&control);
+        let (served, written) = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| process::run(clean(&mut writes), TIME_LIMIT));
+            (process::run(clean(&mut served), TIME_LIMIT), writer.join().expect("in time"))
+        });
+        assert!(served.status == 0 && served.stdout.ends_with("all ok\n"), "{served:?}");
+        assert_eq!(written.status, 0, "{written:?}");
+    }
 }
 
 /// A process that reclaims only when it must still shrinks before it forks.

@@ -39,12 +39,13 @@ const ADJUSTED: usize = SIZE + 1;
 const PROCESS: usize = ADJUSTED + 1;
 const NAME: usize = PROCESS + 1;
 const DOOMED: usize = NAME + 2;
-/// The first entry is nobody's, and holds the budget, the highest entry that was ever used, and who
-/// is to end for want of room.
+/// The first entry is nobody's, and holds the budget, the highest entry that was ever used, who is
+/// to end for want of room, and whether the processes write into each other's memory.
 const BUDGET: usize = LEASE;
 const HIGH: usize = BUDGET + 1;
 const VICTIM: usize = HIGH + 1;
 const PEAK: usize = VICTIM + 1;
+const WRITING: usize = PEAK + 1;
 /// Of that cell, the bits of the entry; the rest is when it was chosen, in milliseconds.
 const VICTIM_BITS: u32 = PLACES.trailing_zeros();
 
@@ -166,6 +167,25 @@ impl Account {
     /// The most that were, as far as it was noted.
     pub fn peak(&self) -> u64 {
         self.cells[PEAK].load(Relaxed)
+    }
+
+    /// A process of the job is about to write into the memory of one, for the first time: said
+    /// before the kernel looks for the pages.
+    pub fn note_remote_writes(&self) {
+        point();
+        self.cells[WRITING].store(1, SeqCst);
+    }
+
+    /// Forgets that one was.
+    #[cfg(test)]
+    pub fn forget_remote_writes(&self) {
+        self.cells[WRITING].store(0, SeqCst);
+    }
+
+    /// Whether one ever was.
+    pub fn has_remote_writes(&self) -> bool {
+        point();
+        self.cells[WRITING].load(SeqCst) != 0
     }
 
     /// Who is to end for want of room, and when that was said, in milliseconds of the same clock.

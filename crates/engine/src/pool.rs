@@ -329,6 +329,12 @@ impl Pool {
         self.engine.reclaim.note_dma();
     }
 
+    /// This process is about to write into the memory of another of the job (process_vm_writev):
+    /// from now on the pages of all of them leave as after [`Pool::dma_seen`].
+    pub fn remote_writes_seen(&self) {
+        self.engine.memory.lease.account.note_remote_writes();
+    }
+
     /// Counts a mapping that was left to the kernel although it is of the kind that is managed.
     pub fn count_unmanaged(&self) {
         self.engine.stats.add(Counter::Unmanaged, 1);

@@ -46,7 +46,7 @@ use overspill_os::fault_path::FaultPath;
 use settings::{ReclaimMax, ReclaimSettings};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use throttle::Throttle;
 pub(crate) use way_out::EvictTo;
@@ -119,6 +119,7 @@ pub struct Reclaim<B = AnonPrivate> {
     way_out: Choice,
     /// The first hand of the clock.
     clock_hand: AtomicUsize,
+    /// Whether something writes to memory past the page tables.
     dma_seen: AtomicBool,
 }
 
@@ -366,7 +367,7 @@ impl<B: Backing> Reclaim<B> {
                 break;
             }
         }
-        self.evict_picked(batch, plan.to, &mut progress);
+        self.evict_picked(batch, plan, &mut progress);
         progress
     }
 
@@ -446,27 +447,27 @@ impl<B: Backing> Reclaim<B> {
         !tier_takes && self.stats.get(Counter::DeviceCapacityBytes) > 0
     }
 
-    /// Notes that the program uses DMA into its memory: pages leave by being moved only, from now
-    /// on.
+    /// Notes that memory is about to be written past the page tables: pages leave by being moved
+    /// only, from now on. Evictions in place that are under way find out (`evict_in_place`).
     pub fn note_dma(&self) {
-        if self.dma_seen.load(Relaxed) {
+        if self.dma_seen.swap(true, SeqCst) {
             return;
         }
-        // Evictions that began before go on to their end first, also for a second caller. Nobody
-        // may close the gate again on this thread meanwhile, as a signal handler that forks would.
-        let blocked = overspill_os::signal::Blocked::all();
-        self.base.gates.reclaim.close();
-        let seen = self.dma_seen.swap(true, Relaxed);
-        self.base.gates.reclaim.open();
-        drop(blocked);
         self.stats.set(Counter::DmaSeen, 1);
-        if !seen && !self.memory.frames.backing.can_move() {
+        if !self.memory.frames.backing.can_move() {
             overspill_os::thread::report(
-                "the program uses direct I/O or a device, and this kernel cannot move pages \
-                 safely then: nothing more is evicted. Use Linux 6.8 or later, or a larger \
-                 --memory",
+                "memory is written past the page tables (direct I/O, a device, \
+                 process_vm_writev), and this kernel cannot move pages safely then: nothing more \
+                 is evicted. Use Linux 6.8 or later, or a larger --memory",
             );
         }
+    }
+
+    /// As if nothing had been noted.
+    #[cfg(test)]
+    pub fn forget_dma(&self) {
+        self.memory.lease.account.forget_remote_writes();
+        self.dma_seen.store(false, SeqCst);
     }
 
     /// Wakes the workers, if there is something to do.

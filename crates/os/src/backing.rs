@@ -28,6 +28,9 @@ pub trait Backing: Send + Sync + 'static {
     fn move_out(&self, frames: usize, src: Range<usize>) -> Transferred;
     /// Write-protects what is resident in a range; when it returns every core knows.
     fn protect(&self, range: Range<usize>) -> Result<(), Errno>;
+    /// Waits for whoever has found a page in the page tables before they changed last, and writes
+    /// to it while holding their lock ([`vm::settle_writers`]).
+    fn settle(&self);
     /// Takes the protection away and wakes who waits.
     fn unprotect(&self, range: Range<usize>) -> Result<(), Errno>;
     /// Copies a page that is in place and accessible, and protected under the lock of its extent
@@ -92,6 +95,10 @@ impl Backing for AnonPrivate {
 
     fn protect(&self, range: Range<usize>) -> Result<(), Errno> {
         self.uffd.protect(range)
+    }
+
+    fn settle(&self) {
+        vm::settle_writers();
     }
 
     fn unprotect(&self, range: Range<usize>) -> Result<(), Errno> {

@@ -264,6 +264,18 @@ pub fn unlock(range: Range<usize>) -> Result<(), Errno> {
     check(unsafe { raw_syscall!(Sysno::munlock, range.start, range.len()) }).map(drop)
 }
 
+/// Waits until nobody writes any more to a page of this process that was found in the page tables
+/// before this call: ptrace(2) and `/proc/PID/mem` find a page and write to it under one read lock
+/// of the address space, whatever the page tables say meanwhile.
+///
+/// munlock(2) takes the write lock before it looks for mappings, and there are none at an address
+/// that no process has.
+pub fn settle_writers() {
+    const NOWHERE: usize = 1 << 56;
+    let unlocked = unlock(NOWHERE..NOWHERE + PAGE_SIZE);
+    debug_assert_eq!(unlocked, Err(Errno::NOMEM));
+}
+
 /// Drops the pages of many ranges with one TLB flush where the kernel has process_madvise on the
 /// own process (Linux 6.13 and later, PIDFD_SELF since 6.14), else range by range. Returns the
 /// number of system calls made.

@@ -11,11 +11,11 @@
 //! - Linux AIO and io_uring, by system call or through libaio and liburing.
 //!
 //! Not seen: a descriptor with O_DIRECT received over a socket, a device opened by another path,
-//! and libaio or liburing linked statically (their system calls do not pass through the C library).
-//! The setting `out=move` is for those.
+//! sockets of AF_XDP and AF_ALG, and libaio or liburing linked statically (their system calls do
+//! not pass through the C library). The setting `out=move` is for those.
 
 use crate::sys::real;
-use crate::{calls, pool};
+use crate::{calls, pool, remote};
 use overspill_os::{Errno, tls};
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -275,7 +275,8 @@ asynchronous_io! {
     c"io_uring_queue_init_mem" io_uring_queue_init_mem;
 }
 
-/// A system call made through syscall(2) that opens the door to DMA is made, and seen.
+/// A system call made through syscall(2) that opens the door to DMA, or writes to the memory of
+/// another process, is made, and seen.
 ///
 /// # Safety
 ///
@@ -285,6 +286,7 @@ pub unsafe fn raw_call(
     arguments: [usize; 6],
     call: impl FnOnce() -> isize,
 ) -> isize {
+    remote::look_at_call(number);
     let result = call();
     if looking() && result >= 0 {
         match number {

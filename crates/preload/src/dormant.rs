@@ -144,11 +144,10 @@ fn tell() {
 fn tell_anew() {
     let Some(sleep) = SLEEP.get().filter(|_| !is_held_up()) else { return };
     let _blocked = Blocked::all();
-    let _internal = tls::Internal::enter();
-    let open = || sleep.asked.config.run_dir.as_deref().and_then(JobTable::open_at);
     let to = has().next_multiple_of(SAID_STEP);
     SAID.store(to, Relaxed);
-    if let Some(job) = keeping_errno(|| JOB.get_or_init(open).as_ref()) {
+    if let Some(job) = job(sleep) {
+        let _internal = tls::Internal::enter();
         let pages = (to - INHERITED.load(Relaxed)) / PAGE_SIZE;
         ENTRY.store(job.hold(ENTRY.load(Relaxed), pages as u64), Relaxed);
         let (_, held) = job.held();
@@ -156,6 +155,19 @@ fn tell_anew() {
             LIMIT.store(has(), Relaxed);
         }
     }
+}
+
+/// The table of the job, of which a process that does little has no need until it asks.
+fn job(sleep: &Sleep) -> Option<&'static JobTable> {
+    let _blocked = Blocked::all();
+    let _internal = tls::Internal::enter();
+    let open = || sleep.asked.config.run_dir.as_deref().and_then(JobTable::open_at);
+    keeping_errno(|| JOB.get_or_init(open).as_ref())
+}
+
+/// The program is about to write into the memory of another process.
+pub fn remote_writes_seen() {
+    SLEEP.get().and_then(job).into_iter().for_each(JobTable::note_remote_writes);
 }
 
 /// The process has nothing any more, as it wakes or executes another program. Where that fails it

@@ -56,6 +56,7 @@ mod memory;
 mod nested;
 mod own_stack;
 mod pool;
+mod remote;
 mod robust;
 mod route;
 mod sandbox;

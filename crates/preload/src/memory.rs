@@ -28,14 +28,14 @@ pub mod vectors;
 /// # Safety
 ///
 /// What can be written at `to` may be overwritten.
-unsafe fn transfer(call: Sysno, to: usize, from: usize, len: usize) -> usize {
+unsafe fn transfer(to: usize, from: usize, len: usize) -> usize {
     if pool::signal_delivery() {
         // SAFETY: the caller's promise; the handlers are in place.
         return unsafe { copy::copy(to, from, len) };
     }
     let pid = rustix::process::getpid().as_raw_nonzero().get();
-    let (local, remote) = if call == Sysno::process_vm_readv { (to, from) } else { (from, to) };
-    let (local, remote) = ([local, len], [remote, len]);
+    // Also to write: what is local is written as by the program. process_vm_writev would pin it.
+    let (call, local, remote) = (Sysno::process_vm_readv, [to, len], [from, len]);
     // SAFETY: the caller's promise; the kernel says how far it came.
     let ret = unsafe { raw_syscall!(call, pid, local.as_ptr(), 1, remote.as_ptr(), 1, 0) };
     sys::check(ret).unwrap_or(0)
@@ -45,7 +45,7 @@ unsafe fn transfer(call: Sysno, to: usize, from: usize, len: usize) -> usize {
 /// memory that cannot be read may be left out.
 pub fn read_into<T: Copy>(at: usize, to: &mut [T]) -> usize {
     // SAFETY: there is room for so many bytes.
-    unsafe { transfer(Sysno::process_vm_readv, to.as_mut_ptr() as usize, at, size_of_val(to)) }
+    unsafe { transfer(to.as_mut_ptr() as usize, at, size_of_val(to)) }
 }
 
 /// Reads plain data.
@@ -53,8 +53,7 @@ pub fn read<T: Copy>(at: usize) -> Option<T> {
     let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: 1. there is room for one; 2. all of it was copied.
     unsafe {
-        let copied =
-            transfer(Sysno::process_vm_readv, value.as_mut_ptr() as usize, at, size_of::<T>());
+        let copied = transfer(value.as_mut_ptr() as usize, at, size_of::<T>());
         (copied == size_of::<T>()).then(|| value.assume_init())
     }
 }
@@ -66,10 +65,7 @@ pub fn read<T: Copy>(at: usize) -> Option<T> {
 /// The program has handed this address to a call that writes there.
 pub unsafe fn write<T: Copy>(at: usize, value: T) -> bool {
     // SAFETY: the caller's promise.
-    unsafe {
-        transfer(Sysno::process_vm_writev, at, &raw const value as usize, size_of::<T>())
-            == size_of::<T>()
-    }
+    unsafe { transfer(at, &raw const value as usize, size_of::<T>()) == size_of::<T>() }
 }
 
 /// Calls `each` with the elements of an array of plain data; `false`, behind those before, where

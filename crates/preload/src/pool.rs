@@ -213,6 +213,11 @@ pub fn dma_seen() {
     with(Pool::dma_seen);
 }
 
+/// The program is about to write into the memory of another process.
+pub fn remote_writes_seen() {
+    with(Pool::remote_writes_seen);
+}
+
 /// A request was left to the kernel although it was of the kind that is managed.
 pub fn count_unmanaged() {
     with(Pool::count_unmanaged);

@@ -20,6 +20,12 @@ pub enum Bug {
     ClearWithoutExtent,
     /// mlock: reclaim that began before is not waited for.
     PinWithoutExtent,
+    /// Eviction in place: who may hold pages is asked before they are protected, and not after.
+    HoldersUnasked,
+    /// Eviction in place: who writes under the lock of the page tables is not waited for.
+    NotSettled,
+    /// The same, when pages are moved.
+    MovedUnsettled,
 
     // ---- Slots, and the compressed tier ----
     /// A slot that is given back keeps its entry of the tier, for the next store to replace: one

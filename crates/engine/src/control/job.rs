@@ -185,6 +185,12 @@ impl JobTable {
         member.entry()
     }
 
+    /// A process of the job is about to write into the memory of another (process_vm_writev): pages
+    /// of all leave by being moved only, from now on.
+    pub fn note_remote_writes(&self) {
+        self.account().note_remote_writes();
+    }
+
     /// The processes that say so of themselves by [`JobTable::hold`], and what they have.
     pub fn held(&self) -> (u64, Bytes) {
         let account = self.account();

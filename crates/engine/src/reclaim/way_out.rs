@@ -17,7 +17,7 @@ use overspill_os::fault_path::FaultPath;
 use overspill_os::uffd::Stop;
 use overspill_os::vm;
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
 
 /// Shortest run that is moved: at 64 pages a flush for each run costs a page 0.4 us when another
@@ -62,7 +62,10 @@ impl<B: Backing> Reclaim<B> {
 
     /// Whether pages may leave by moving only.
     fn only_move(&self) -> bool {
-        self.settings.way_out == WayOut::Move || self.dma_seen.load(Relaxed)
+        if self.memory.lease.account.has_remote_writes() {
+            self.note_dma();
+        }
+        self.settings.way_out == WayOut::Move || self.dma_seen.load(SeqCst)
     }
 
     /// Whether dense runs are moved just now.
@@ -116,7 +119,7 @@ impl<B: Backing> Reclaim<B> {
                 break;
             }
             if !batch.has_room() {
-                self.evict_picked(batch, plan.to, progress);
+                self.evict_picked(batch, plan, progress);
             }
             let page = PageIndex(first + at);
             if let Some((_, word)) = self.memory.words.try_update(page, PageWord::begin_evict) {
@@ -146,7 +149,7 @@ impl<B: Backing> Reclaim<B> {
         let mut progress = ScanProgress::default();
         batch.picks.clear();
         self.evict_wanted(batch, index, (wanted, EXTENT_PAGES), plan, &mut progress);
-        self.evict_picked(batch, plan.to, &mut progress);
+        self.evict_picked(batch, plan, &mut progress);
         progress.freed + progress.deactivated
     }
 
@@ -244,6 +247,11 @@ impl<B: Backing> Reclaim<B> {
             }
         }
         let count = done.bytes >> PAGE_SHIFT;
+        // The kernel does not move what is pinned. Who writes without a pin does so to the same
+        // memory, before anybody else finds it in the frames.
+        if count > 0 && !is_seeded(Bug::MovedUnsettled) {
+            backing.settle();
+        }
         self.way_out.record(0, start.elapsed().as_nanos() as u64, count);
         (count, done.stop)
     }
@@ -285,9 +293,14 @@ impl<B: Backing> Reclaim<B> {
     }
 
     /// Evicts what was picked.
-    pub(super) fn evict_picked(&self, batch: &mut Batch, to: EvictTo, progress: &mut ScanProgress) {
-        let left = self.evict_in_place(batch, to);
-        match to {
+    pub(super) fn evict_picked(
+        &self,
+        batch: &mut Batch,
+        plan: EvictPlan,
+        progress: &mut ScanProgress,
+    ) {
+        let left = self.evict_in_place(batch, plan);
+        match plan.to {
             EvictTo::SwapCache => progress.deactivated += left,
             EvictTo::SwapOut => progress.freed += left,
         }
@@ -333,13 +346,23 @@ impl<B: Backing> Reclaim<B> {
 
     /// Stores or copies the picked pages from where they are, and drops them; returns how many. The
     /// locks of their extents are held.
-    fn evict_in_place(&self, batch: &mut Batch, to: EvictTo) -> usize {
+    fn evict_in_place(&self, batch: &mut Batch, plan: EvictPlan) -> usize {
+        let to = plan.to;
         if batch.picks.is_empty() {
             return 0;
         }
-        // 1. Protect.
+        // 1. Protect: from here on a write is a fault. Who found a page before may still write to
+        //    it: for as long as it likes if it holds a pin, of which it has told before it took it;
+        //    and else while it has the lock of the page tables.
         let started = Instant::now();
         self.protect_picked(batch);
+        if !plan.only_move && !is_seeded(Bug::HoldersUnasked) && self.only_move() {
+            self.take_back_picked(batch);
+            return 0;
+        }
+        if !is_seeded(Bug::NotSettled) {
+            self.memory.frames.backing.settle();
+        }
         let protect_ns = started.elapsed().as_nanos() as u64;
         // 2. Store from where they are; for the swap cache, in the frames that they own.
         match to {
@@ -371,6 +394,13 @@ impl<B: Backing> Reclaim<B> {
             self.publish_evicted(batch, to);
         }
         count
+    }
+
+    /// None of the picked pages is evicted. They stay protected, until they are written to.
+    fn take_back_picked(&self, batch: &mut Batch) {
+        for pick in batch.picks.drain(..) {
+            self.memory.words.try_update(pick.page, PageWord::take_back);
+        }
     }
 
     /// Reads the picked pages into the buffer, for the frames that they own.

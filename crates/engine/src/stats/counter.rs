@@ -235,7 +235,8 @@ counters! {
     Forks => "forks",
     /// Times that the budget was changed while the program ran.
     BudgetChanges => "budget_changes",
-    /// 1 once the program was seen using DMA into its memory (O_DIRECT, io_uring, a device).
+    /// 1 once memory was seen to be written past the page tables: by DMA (O_DIRECT, io_uring, a
+    /// device), or from another process of the job (process_vm_writev).
     DmaSeen => "dma_seen",
     /// Requests that could not be managed and were left to the kernel.
     Unmanaged => "unmanaged_mappings",

@@ -8,6 +8,9 @@
 //!
 //! The program stores a number to a page, which fills it in one of several ways ([`Content`]), and
 //! a load finds the number that was stored last, in all of the page.
+//!
+//! Others store past the entry: they find a page by it, hold the page, and write to it wherever it
+//! is by then ([`Simulated::hold`]).
 
 use super::Backing;
 use crate::uffd::{Stop, Transferred};
@@ -21,6 +24,25 @@ use std::sync::{Mutex, MutexGuard};
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     protected: bool,
+    /// Which page of memory it is.
+    memory: u64,
+}
+
+/// How somebody holds a page of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hold {
+    /// By a pin, for as long as it likes: process_vm_writev(2), devices.
+    Pin,
+    /// Under the lock of the page tables: ptrace(2).
+    Lock,
+}
+
+/// A page of memory that somebody holds.
+#[derive(Debug)]
+pub struct Held {
+    page: usize,
+    memory: u64,
+    by: Hold,
 }
 
 /// Why an access is a fault.
@@ -50,6 +72,19 @@ struct Tables {
     entries: HashMap<usize, Entry>,
     /// What the program has stored last, by page; zeros where it has not, or gave it up.
     truth: HashMap<usize, (u32, Content)>,
+    /// How many pages of memory there have been.
+    made: u64,
+    /// Those that are pinned, and how many are held under the lock.
+    pinned: Vec<u64>,
+    locked: usize,
+}
+
+impl Tables {
+    /// A page of memory that nobody knows yet.
+    fn make(&mut self, protected: bool) -> Entry {
+        self.made += 1;
+        Entry { protected, memory: self.made }
+    }
 }
 
 /// Simulated page tables.
@@ -58,12 +93,50 @@ pub struct Simulated {
     tables: Mutex<Tables>,
     can_move: bool,
     point: fn(),
+    wait: fn() -> bool,
 }
 
 impl Simulated {
-    /// Of which every page is absent; `point` is called before each step.
-    pub fn new(can_move: bool, point: fn()) -> Simulated {
-        Simulated { tables: Mutex::default(), can_move, point }
+    /// Of which every page is absent; `point` is called before each step, and `wait` by who waits
+    /// for another.
+    pub fn new(can_move: bool, point: fn(), wait: fn() -> bool) -> Simulated {
+        Simulated { tables: Mutex::default(), can_move, point, wait }
+    }
+
+    /// Somebody finds a page, to write to it.
+    ///
+    /// # Errors
+    /// What makes it a fault.
+    pub fn hold(&self, page: usize, by: Hold) -> Result<Held, Missing> {
+        let mut tables = self.step();
+        match tables.entries.get(&page) {
+            None => Err(Missing::Absent),
+            Some(entry) if entry.protected => Err(Missing::Protected),
+            Some(&Entry { memory, .. }) => {
+                match by {
+                    Hold::Pin => tables.pinned.push(memory),
+                    Hold::Lock => tables.locked += 1,
+                }
+                Ok(Held { page, memory, by })
+            }
+        }
+    }
+
+    /// Fills a page that is held with a number, be it in the page tables or not, and lets go of it.
+    pub fn store_held(&self, held: Held, number: u32, content: Content) {
+        let mut tables = self.step();
+        let place = tables.entries.iter().find(|(_, entry)| entry.memory == held.memory);
+        if let Some((&place, _)) = place {
+            fill(place, number, content);
+        }
+        tables.truth.insert(held.page, (number, content));
+        match held.by {
+            Hold::Lock => tables.locked -= 1,
+            Hold::Pin => {
+                let at = tables.pinned.iter().position(|memory| *memory == held.memory);
+                tables.pinned.swap_remove(at.expect("held"));
+            }
+        }
     }
 
     /// The program loads a page; the number that is there, or 0.
@@ -97,10 +170,7 @@ impl Simulated {
             None => Err(Missing::Absent),
             Some(entry) if entry.protected => Err(Missing::Protected),
             Some(_) => {
-                let words = filled(number, content);
-                // SAFETY: as in `copy`; the source is a page of our own. The engine's own copies of
-                // a page are steps of other threads of the model, which do not run now.
-                unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), page as *mut u32, WORDS) };
+                fill(page, number, content);
                 tables.truth.insert(page, (number, content));
                 Ok(())
             }
@@ -140,16 +210,20 @@ impl Simulated {
     fn move_pages(&self, dst: usize, src: Range<usize>) -> Transferred {
         self.each_page(src.len(), |at| {
             let (dst, src) = (dst + at, src.start + at);
-            let entries = &mut self.step().entries;
-            if entries.contains_key(&dst) {
+            let mut tables = self.step();
+            if tables.entries.contains_key(&dst) {
                 return Some(Stop::Exists);
             }
-            if entries.remove(&src).is_none() {
+            let Some(&Entry { memory, .. }) = tables.entries.get(&src) else {
                 return Some(Stop::Absent);
+            };
+            if tables.pinned.contains(&memory) {
+                return Some(Stop::Busy);
             }
+            tables.entries.remove(&src);
             copy(src, dst);
             clear(src);
-            entries.insert(dst, Entry { protected: false });
+            tables.entries.insert(dst, Entry { protected: false, memory });
             None
         })
     }
@@ -175,12 +249,13 @@ impl Backing for Simulated {
 
     fn install_frames(&self, dst: usize, frames: Range<usize>, protect: bool) -> Transferred {
         self.each_page(frames.len(), |at| {
-            let entries = &mut self.step().entries;
-            if entries.contains_key(&(dst + at)) {
+            let mut tables = self.step();
+            if tables.entries.contains_key(&(dst + at)) {
                 return Some(Stop::Exists);
             }
             copy(frames.start + at, dst + at);
-            entries.insert(dst + at, Entry { protected: protect });
+            let entry = tables.make(protect);
+            tables.entries.insert(dst + at, entry);
             None
         })
     }
@@ -196,6 +271,10 @@ impl Backing for Simulated {
     fn protect(&self, range: Range<usize>) -> Result<(), Errno> {
         self.set_protected(range, true);
         Ok(())
+    }
+
+    fn settle(&self) {
+        while self.step().locked > 0 && (self.wait)() {}
     }
 
     fn unprotect(&self, range: Range<usize>) -> Result<(), Errno> {
@@ -285,6 +364,14 @@ fn filled(number: u32, content: Content) -> [u32; WORDS] {
         Content::Noise => (number + i).wrapping_mul(0x9E37_79B1).rotate_left(i % 31) ^ i << 16,
     };
     std::array::from_fn(|i| if i == 0 || i == WORDS - 1 { number } else { between(i as u32) })
+}
+
+/// Fills a page with a number.
+fn fill(page: usize, number: u32, content: Content) {
+    let words = filled(number, content);
+    // SAFETY: as in `copy`; the source is a page of our own. The engine's own copies of a page are
+    // steps of other threads of the model, which do not run now.
+    unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), page as *mut u32, WORDS) };
 }
 
 /// Copies a page.

@@ -22,7 +22,7 @@
 use super::{Next, Record, bounce, structures, way};
 use crate::memory::vectors::{FILE_VECTORS, look_at_call, looking};
 use crate::sys::failure;
-use crate::{pool, sys};
+use crate::{pool, remote, sys};
 use std::arch::global_asm;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
@@ -239,6 +239,7 @@ extern "C" fn begin(frame: &mut Frame) -> u32 {
     if frame.function.find() == 0 {
         sys::missing(name);
     }
+    remote::look_at_call(number);
     if !looking() || frame.function.foreign.load(Relaxed) {
         return DIRECT;
     }

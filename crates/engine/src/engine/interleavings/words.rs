@@ -5,6 +5,7 @@ use super::{Actor, Model};
 use crate::base::seeded::Bug;
 use crate::config::Delivery;
 use crate::reclaim::EvictTo;
+use overspill_os::backing::simulated::Hold;
 use shuttle::rand::{Rng, thread_rng};
 
 /// Without a compressed tier: a page has a slot of a device.
@@ -92,10 +93,52 @@ const MOVED: Model =
 const MOVED_AND_COPIED: Model =
     Model { world: || World::new(2, "out=move,in=copy,compressed=0", DEVICE), ..IN_PLACE };
 
+/// Pages are written to from elsewhere, for the first time.
+const PINNED: Model = Model {
+    world: || World::new(1, "", ""),
+    begin: |world| {
+        world.engine.reclaim.forget_dma();
+        world.write(0);
+    },
+    actors: &[
+        |world| (0..2).for_each(|_| world.write_from_elsewhere(0, Hold::Pin)),
+        |world| (0..3).for_each(|_| world.swap_out()),
+        |world| world.read(0),
+    ],
+};
+
+/// The same, by who needs the lock of the page tables for it.
+const TRACED: Model = Model {
+    world: || World::new(1, "out=drop", ""),
+    actors: &[
+        |world| (0..2).for_each(|_| world.write_from_elsewhere(0, Hold::Lock)),
+        |world| (0..3).for_each(|_| world.swap_out()),
+        |world| world.read(0),
+    ],
+    ..PINNED
+};
+
+/// The same, of a page that moves out and on to the compressed tier.
+const TRACED_AND_MOVED: Model = Model {
+    world: || World::new(1, "out=move,in=copy", ""),
+    actors: &[
+        |world| (0..2).for_each(|_| world.write_from_elsewhere(0, Hold::Lock)),
+        |world| {
+            (0..3).for_each(|_| {
+                world.swap_out();
+                world.store_oldest();
+            });
+        },
+        |world| world.read(0),
+    ],
+    ..PINNED
+};
+
 #[test]
 fn no_interleaving_loses_a_write_or_a_place() {
     [IN_PLACE, WRITTEN, BACK_AND_OUT, OF_A_HANDLER, MOVED, MOVED_AND_COPIED]
         .into_iter()
+        .chain([PINNED, TRACED, TRACED_AND_MOVED])
         .for_each(|model| model.finds_nothing(400));
 }
 
@@ -105,4 +148,7 @@ fn mistakes_at_a_word_are_found() {
     IN_PLACE.finds_each(BUGS);
     WRITTEN.finds_each(&[Bug::UnprotectUnlocked]);
     BACK_AND_OUT.finds_each(&[Bug::FreeBeforeInstall]);
+    PINNED.finds_each(&[Bug::HoldersUnasked]);
+    TRACED.finds_each(&[Bug::NotSettled]);
+    TRACED_AND_MOVED.finds_each(&[Bug::MovedUnsettled]);
 }

@@ -13,7 +13,7 @@ use crate::stats::Stats;
 use crate::swap::store::Batch;
 use crate::units::{Bytes, FrameId, PAGE_SHIFT, PageIndex};
 use overspill_os::backing::Backing;
-use overspill_os::backing::simulated::{Content, Missing, Simulated};
+use overspill_os::backing::simulated::{Content, Hold, Missing, Simulated};
 use overspill_os::signal::Outcome;
 use overspill_os::uffd::FaultEvent;
 use overspill_os::vm::{Prot, advice};
@@ -58,7 +58,9 @@ impl World {
         let stats = Stats::anonymous().unwrap();
         let memory = |settings: &MemorySettings, stats| {
             let settings = MemorySettings { memory_max: settings.memory, ..settings.clone() };
-            Memory::over(&settings, stats, || Ok(Simulated::new(true, explore::point)))
+            Memory::over(&settings, stats, || {
+                Ok(Simulated::new(true, explore::point, explore::wait))
+            })
         };
         let engine = Engine::over(config, stats, memory).unwrap();
         let map =
@@ -108,6 +110,23 @@ impl World {
         while let Err(missing) = self.backing().store(address, number, content) {
             self.fault(page, true, missing);
         }
+    }
+
+    /// Another process of the job writes to a page, which it finds first and holds for a while. Who
+    /// holds it by a pin has said so before.
+    pub fn write_from_elsewhere(&self, page: usize, by: Hold) {
+        if by == Hold::Pin {
+            self.engine.memory.lease.account.note_remote_writes();
+        }
+        let address = self.addresses(page..page + 1).start;
+        let held = loop {
+            match self.backing().hold(address, by) {
+                Ok(held) => break held,
+                Err(missing) => self.fault(page, true, missing),
+            }
+        };
+        let number = self.next.fetch_add(1, Relaxed);
+        self.backing().store_held(held, number, Content::Sparse);
     }
 
     /// The program reads and fills a page in turn as it likes, and now and then gives it up.
