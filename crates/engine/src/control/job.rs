@@ -371,6 +371,18 @@ mod tests {
         assert_eq!(table.account().member(second).unwrap().process().0, std::process::id());
     }
 
+    #[test]
+    fn what_one_process_says_of_its_writes_all_know() {
+        let table = JobTable::anonymous().unwrap();
+        let account = table.account();
+        let members = [account.enter().unwrap(), account.enter().unwrap()];
+        members.iter().for_each(|member| member.set(5));
+        assert!(!account.has_remote_writes());
+        table.note_remote_writes();
+        members.iter().for_each(|member| member.leave());
+        assert!(account.has_remote_writes() && account.leased() == 0);
+    }
+
     /// Which process takes how many pages at most, and how many more it gives.
     fn turn() -> impl Strategy<Value = (prop::sample::Index, u64, u64)> {
         (any::<prop::sample::Index>(), 1..64u64, 0..5u64)
