@@ -40,7 +40,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let memory = budget(args.memory, Limits::read())?;
     let swap = devices(&args)?;
     let set = args.set.join(",");
-    let window = check_address_space(&set, getrlimit(Resource::As).current)?;
+    let window = check_address_space(&set, memory, getrlimit(Resource::As).current)?;
     let executable = std::env::current_exe()
         .map_err(|error| Failure::own(format!("cannot find itself: {error}")))?;
     let library = preload::find(var_os("OVERSPILL_PRELOAD"), &executable)?;
@@ -201,17 +201,18 @@ fn devices(args: &RunArgs) -> Result<Vec<SwapSpec>, Failure> {
 }
 
 /// The window of managed addresses must fit under the limit of the shell's `ulimit -v`; its size.
-fn check_address_space(set: &str, limit: Option<u64>) -> Result<Bytes, Failure> {
-    let mut config = Config::default();
+fn check_address_space(set: &str, memory: Bytes, limit: Option<u64>) -> Result<Bytes, Failure> {
+    let mut config = Config { memory, ..Config::default() };
     config.apply_settings(set).map_err(|bad| Failure::usage(bad.to_string()))?;
+    let window = config.window_bytes();
     match limit {
-        Some(limit) if limit < config.window_bytes().0 => Err(Failure::own(format!(
+        Some(limit) if limit < window.0 => Err(Failure::own(format!(
             "the address-space limit of {} is below the {} that managed memory reserves: raise it \
              with ulimit -v unlimited, or reserve less with --set window=SIZE",
             Bytes(limit),
-            config.window_bytes()
+            window
         ))),
-        _ => Ok(config.window),
+        _ => Ok(window),
     }
 }
 
@@ -322,13 +323,15 @@ mod tests {
 
     #[test]
     fn the_window_must_fit_in_the_address_space() {
-        assert_eq!(check_address_space("", None), Ok(Bytes(1 << 40)));
-        let refusal = check_address_space("", Some(1 << 35)).unwrap_err();
+        // As much as a window has that is in proportion to the budget, if that is so here.
+        let memory = Bytes(32 << 30);
+        assert_eq!(check_address_space("", memory, None), Ok(Bytes(1 << 40)));
+        let refusal = check_address_space("", memory, Some(1 << 35)).unwrap_err();
         assert!(
             refusal.status == OWN && refusal.sentence.contains("below the 1 TiB"),
             "{}",
             refusal.sentence
         );
-        assert_eq!(check_address_space("window=16G", Some(1 << 35)), Ok(Bytes(16 << 30)));
+        assert_eq!(check_address_space("window=16G", memory, Some(1 << 35)), Ok(Bytes(16 << 30)));
     }
 }
