@@ -15,7 +15,7 @@ use crate::units::{Errno, PAGE_SIZE, check};
 use crate::{beside, descriptors};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, StatxFlags};
-use rustix::mm::{self, MapFlags, ProtFlags};
+use rustix::mm;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::path::Path;
@@ -36,22 +36,12 @@ unsafe impl Send for IoBuffer {}
 unsafe impl Sync for IoBuffer {}
 
 impl IoBuffer {
-    /// A buffer of `pages` zero pages, at least one.
+    /// A buffer of `pages` zero pages, at least one. It gets no huge pages, since it may be touched
+    /// here and there. It is in no core dump, since the program may keep what it holds out of them.
     pub fn new(pages: usize) -> Result<IoBuffer, Errno> {
         let len = pages.max(1).checked_mul(PAGE_SIZE).ok_or(Errno::NOMEM)?;
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let base = unsafe {
-            mm::mmap_anonymous(
-                crate::vm::own_place(len),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )?
-        };
-        let buffer = IoBuffer { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len };
-        // A table that is touched here and there must not get 2 MiB for each touch.
-        crate::vm::advise(base as usize..base as usize + len, libc::MADV_NOHUGEPAGE)?;
-        Ok(buffer)
+        let base = crate::vm::map_metadata(len)? as *mut u8;
+        Ok(IoBuffer { base: NonNull::new(base).ok_or(Errno::NOMEM)?, len })
     }
 
     /// Gives its memory back: it is zero again.
@@ -555,6 +545,13 @@ mod tests {
         let dir = std::env::current_exe().unwrap().parent().unwrap().join("overspill-io-tests");
         std::fs::create_dir_all(&dir).unwrap();
         dir
+    }
+
+    #[test]
+    fn a_buffer_is_in_no_core_dump() {
+        // It may hold what the program has kept out of them.
+        let buffer = IoBuffer::new(3).unwrap();
+        assert!(crate::vm::flags(buffer.as_ptr() as usize).contains(" dd"));
     }
 
     #[test]

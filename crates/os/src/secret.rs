@@ -149,15 +149,8 @@ fn map_own() -> Result<usize, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vm::flags;
     use std::os::unix::fs::FileExt;
-
-    /// The flags that the kernel has for the mapping at an address.
-    fn flags(base: usize) -> String {
-        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let from = maps.find(&format!("{base:x}-")).expect("it is mapped");
-        let line = maps[from..].lines().find(|line| line.starts_with("VmFlags:"));
-        line.expect("each mapping has flags").to_owned()
-    }
 
     #[test]
     fn a_secret_is_read_and_is_in_no_dump() {

@@ -177,6 +177,15 @@ pub(crate) fn map_metadata(len: usize) -> Result<usize, Errno> {
     Ok(base)
 }
 
+/// The flags that the kernel has for the mapping at an address.
+#[cfg(test)]
+pub(crate) fn flags(base: usize) -> String {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let from = maps.find(&format!("{base:x}-")).expect("it is mapped");
+    let line = maps[from..].lines().find(|line| line.starts_with("VmFlags:"));
+    line.expect("each mapping has flags").to_owned()
+}
+
 /// Maps a fresh private anonymous mapping over `range`, replacing what was there.
 pub fn map_fixed(range: Range<usize>, prot: Prot) -> Result<(), Errno> {
     // SAFETY: the caller owns the range (a part of the window or of the arena), so nothing of
