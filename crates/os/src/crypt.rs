@@ -1,6 +1,6 @@
 //! Sealing pages: without the key nobody can read them, or change them unnoticed.
 //!
-//! A [`Key`] is random and lies in secret memory ([`crate::secret`]), expanded for its cipher:
+//! A [`Key`] is random and lies in memory for secrets (`secret`), expanded for its cipher:
 //! AES-256-GCM where the processor has instructions for it, else ChaCha20-Poly1305. It is never
 //! written anywhere. Pages are sealed and opened in place, without allocating.
 //!
