@@ -421,6 +421,13 @@ static void alarm_in_ms(long ms)
     setitimer(ITIMER_REAL, &soon, NULL);
 }
 
+/* Again and again: on a busy machine the first may come before the call that it is to interrupt. */
+static void alarm_every_ms(long ms)
+{
+    struct itimerval soon = {{0, ms * 1000}, {0, ms * 1000}};
+    setitimer(ITIMER_REAL, &soon, NULL);
+}
+
 static void handle(int flags)
 {
     struct sigaction action = {.sa_handler = on_alarm, .sa_flags = flags};
@@ -473,10 +480,12 @@ static void endings(void)
         how = handled = 0;
         handle(0);
         pressure(20);
-        alarm_in_ms(15);
+        alarm_every_ms(15);
         errno = 0;
         ssize_t got = wait_in(which, memory + 100 * 16);
-        check(got == -1 && errno == EINTR && handled == 1, "%s is interrupted", names[which]);
+        int error = errno;
+        alarm_in_ms(0);
+        check(got == -1 && error == EINTR && handled > 0, "%s is interrupted", names[which]);
         if (which < 5) {
             how = 1;
             handle(SA_RESTART);
@@ -487,9 +496,11 @@ static void endings(void)
                   names[which]);
         } else {
             handle(SA_RESTART);
-            alarm_in_ms(15);
+            alarm_every_ms(15);
             got = wait_in(which, memory);
-            check(got == -1 && errno == EINTR, "%s is interrupted in any case", names[which]);
+            error = errno;
+            alarm_in_ms(0);
+            check(got == -1 && error == EINTR, "%s is interrupted in any case", names[which]);
         }
         how = 2;
         volatile int times = 0;

@@ -2,10 +2,10 @@
 
 use overspill_tests::Scratch;
 use overspill_tests::job::Job;
-use overspill_tests::scratch::Room;
+use overspill_tests::scratch::{Room, private_file};
 use rustix::process::Signal;
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn written(
     (program, arg): (&str, &str),
 ) -> Option<(Job, PathBuf)> {
     let file = room.path.join(name);
-    File::create(&file).unwrap();
+    private_file(&file);
     let device = format!("{}:256M{crypt}", file.to_str().unwrap());
     let options = ["--memory", "16M", "--set", "compressed=0", "--swap", &device];
     let options = [&options, more].concat();
@@ -89,7 +89,7 @@ fn what_somebody_wrote_to_the_device_is_not_given_to_the_program() {
             return;
         };
         // Each two neighbours change places, here and there a bit, and the end is gone.
-        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let file = fs::File::options().read(true).write(true).open(&path).unwrap();
         let (mut one, mut other) = ([0; PAGE], [0; PAGE]);
         for at in (PAGE as u64..24 << 20).step_by(2 * PAGE) {
             file.read_exact_at(&mut one, at).unwrap();

@@ -16,7 +16,7 @@ use crate::units::Errno;
 use rustix::thread::futex;
 use std::arch::global_asm;
 use std::sync::atomic::{
-    AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
 };
 use syscalls::{Sysno, raw_syscall};
 
@@ -27,12 +27,44 @@ const LOOKS: u32 = 1000;
 const LOOK: futex::Timespec = futex::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 static CHANGING: RawLock = RawLock::new();
-/// The call: its number and its arguments.
-static CALL: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
-/// Number of the call, for threads to know whether they have made it.
-static CHANGE: AtomicU32 = AtomicU32::new(0);
+static CALL: Call = Call::new();
 /// Counts threads that have made a call, for the program to sleep on.
 static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// The call that all threads are to make.
+struct Call {
+    /// Its number in the kernel, and its arguments.
+    words: [AtomicUsize; 4],
+    /// Which call it is, for threads to know whether they have made it; odd while the words change.
+    change: AtomicU32,
+}
+
+impl Call {
+    const fn new() -> Call {
+        Call { words: [const { AtomicUsize::new(0) }; 4], change: AtomicU32::new(0) }
+    }
+
+    /// Sets the words; the next change. One thread at a time does so.
+    fn set(&self, call: [usize; 4]) -> u32 {
+        let change = (self.change.load(Relaxed) | 1) + 1;
+        self.change.store(change - 1, Relaxed);
+        fence(Release);
+        self.words.iter().zip(call).for_each(|(word, to)| word.store(to, Relaxed));
+        self.change.store(change, Release);
+        change
+    }
+
+    /// The call, and which change it is, for a thread that has `made` the last one. Nothing where
+    /// the signal was for that: it is sent again now and then, and may come late, while the next
+    /// call is being set.
+    fn due(&self, made: u32) -> Option<(u32, [usize; 4])> {
+        let change = self.change.load(Acquire);
+        let call = self.words.each_ref().map(|word| word.load(Relaxed));
+        fence(Acquire);
+        let is_whole = change.is_multiple_of(2) && self.change.load(Relaxed) == change;
+        (is_whole && change != made).then_some((change, call))
+    }
+}
 
 global_asm!(
     ".pushsection .text.overspill_credentials_return,\"ax\",@progbits",
@@ -98,12 +130,13 @@ extern "C" fn on_signal(_: i32, info: *const Queued, _: *mut libc::c_void) {
         if pid != process::program().as_raw_nonzero().get() {
             return;
         }
-        let [number, a, b, c] = [0, 1, 2, 3].map(|n| CALL[n].load(Relaxed));
+        let made = &(*(value as *const Stack)).change;
+        let Some((change, [number, a, b, c])) = CALL.due(made.load(Relaxed)) else { return };
         // Whether it may is for the kernel to say, as it says to the program.
         if let Some(call) = Sysno::new(number) {
             raw_syscall!(call, a, b, c);
         }
-        (*(value as *const Stack)).change.store(CHANGE.load(Relaxed), Release);
+        made.store(change, Release);
         MADE.fetch_add(1, Release);
         raw_syscall!(Sysno::futex, &raw const MADE, libc::FUTEX_WAKE, 1);
     }
@@ -118,12 +151,8 @@ pub fn change(call: Sysno, arguments: [usize; 3]) {
         return;
     }
     CHANGING.with(|| {
-        CALL[0].store(call as usize, Relaxed);
-        CALL[1..]
-            .iter()
-            .zip(arguments)
-            .for_each(|(place, argument)| place.store(argument, Relaxed));
-        let change = CHANGE.fetch_add(1, Release) + 1;
+        let [a, b, c] = arguments;
+        let change = CALL.set([call as usize, a, b, c]);
         for look in 0..LOOKS {
             let made = MADE.load(Acquire);
             // A thread that another makes meanwhile has the credentials of either state.
@@ -164,4 +193,26 @@ fn ask(sibling: rustix::process::Pid, number: i32, stack: &Stack, look: u32) -> 
         unsafe { raw_syscall!(Sysno::rt_tgsigqueueinfo, group, number, SIGNAL, &raw const info) }
             as isize;
     if ret < 0 { Err(Errno::from_raw_os_error(-ret as i32)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a busy machine a thread is asked again before it has answered, and answers twice: the
+    /// second time it must not take the next call for made.
+    #[test]
+    fn a_signal_that_comes_late_makes_no_call_and_no_half_of_one() {
+        let call = Call::new();
+        let first = call.set([1, 2, 3, 4]);
+        assert_eq!(call.due(0), Some((first, [1, 2, 3, 4])));
+        assert_eq!(call.due(first), None, "it is made already");
+        // The next is being set.
+        call.change.fetch_add(1, Relaxed);
+        call.words[0].store(9, Relaxed);
+        assert_eq!(call.due(first), None, "it is not whole yet");
+        call.change.fetch_sub(1, Relaxed);
+        let second = call.set([5, 6, 7, 8]);
+        assert_eq!(call.due(first), Some((second, [5, 6, 7, 8])));
+    }
 }
