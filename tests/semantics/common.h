@@ -72,6 +72,19 @@ __attribute__((noreturn)) UNUSED static void die(const char *what)
     _exit(99);
 }
 
+/* Says that all is ready, and waits for SIGTERM. */
+UNUSED static void wait_for_term(void)
+{
+    sigset_t term;
+    int number;
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    sigprocmask(SIG_BLOCK, &term, NULL);
+    printf("begun\n");
+    fflush(stdout);
+    sigwait(&term, &number);
+}
+
 UNUSED static int finish(void)
 {
     printf("%s\n", failures ? "FAILED" : "all ok");

@@ -11,8 +11,6 @@
 
 int main(int argc, char **argv)
 {
-    sigset_t term;
-    int number;
     if (argc != 3)
         return 2;
     size_t pages = strtoul(argv[1], NULL, 10) * (MIB / PAGE);
@@ -22,12 +20,7 @@ int main(int argc, char **argv)
         die("mlock");
     fill(locked, kept, pages);
     fill(memory, pages, 0);
-    sigemptyset(&term);
-    sigaddset(&term, SIGTERM);
-    sigprocmask(SIG_BLOCK, &term, NULL);
-    printf("begun\n");
-    fflush(stdout);
-    sigwait(&term, &number);
+    wait_for_term();
     size_t bad = bad_pages(locked, kept, pages) + bad_pages(memory, pages, 0);
     if (bad != 0)
         printf("%zu bad pages\n", bad);

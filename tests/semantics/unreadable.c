@@ -53,16 +53,8 @@ int main(int argc, char **argv)
         die("sigaction");
     memory = map_pages(pages);
     fill(memory, pages, 0);
-    if (argc > 2) {
-        sigset_t term;
-        int number;
-        sigemptyset(&term);
-        sigaddset(&term, SIGTERM);
-        sigprocmask(SIG_BLOCK, &term, NULL);
-        printf("begun\n");
-        fflush(stdout);
-        sigwait(&term, &number);
-    }
+    if (argc > 2)
+        wait_for_term();
     for (size_t i = 0; i < THREADS; i++)
         if (pthread_create(&threads[i], NULL, read_all, (void *)i) != 0)
             die("pthread_create");

@@ -30,13 +30,18 @@ fn run_with(args: &[&str], variables: &[(&str, &Path)]) -> Option<Outcome> {
     Some(run(&mut command, TIME_LIMIT))
 }
 
-/// A directory of another user's that everybody can enter, outside of the target directory.
-fn of_another_user(name: &str) -> PathBuf {
+/// A directory of another user's that everybody can enter, outside of the target directory; only
+/// root can give one away.
+fn of_another_user(name: &str) -> Option<PathBuf> {
+    if !is_root() {
+        skipped("only root can give a directory away");
+        return None;
+    }
     let path = std::env::temp_dir().join(format!("overspill-trust.{}.{name}", std::process::id()));
     let _ = fs::remove_dir_all(&path);
     fs::create_dir(&path).unwrap();
     chown(&path, Some(OTHER), Some(OTHER)).unwrap();
-    path
+    Some(path)
 }
 
 /// Processes of other users in root's job know its directory and may add files there.
@@ -75,10 +80,7 @@ fn links_in_the_directory_of_a_job_lead_nowhere() {
 
 #[test]
 fn a_runtime_directory_of_another_user_is_passed_over() {
-    if !is_root() {
-        return skipped("only root can give a directory away");
-    }
-    let theirs = of_another_user("runtime");
+    let Some(theirs) = of_another_user("runtime") else { return };
     let list = ["--no-swap", "--", "ls", "-A", shown(&theirs)];
     let variables: &[(&str, &Path)] = &[("XDG_RUNTIME_DIR", &theirs)];
     let Some(outcome) = run_with(&list, variables) else { return };
@@ -102,10 +104,7 @@ fn a_runtime_directory_of_another_user_is_passed_over() {
 /// A process that is not of its user's job: the directory that its variable names is not used.
 #[test]
 fn the_directory_of_another_users_run_is_not_used() {
-    if !is_root() {
-        return skipped("only root can give a directory away");
-    }
-    let theirs = of_another_user("run");
+    let Some(theirs) = of_another_user("run") else { return };
     let Some(binary) = overspill(&SCRATCH) else { return };
     let library = binary.with_file_name("liboverspill_preload.so");
     if !library.exists() {
@@ -124,10 +123,7 @@ fn the_directory_of_another_users_run_is_not_used() {
 /// The environment of a process is its user's: what it names is not to be believed.
 #[test]
 fn a_socket_that_is_a_link_is_not_asked() {
-    if !is_root() {
-        return skipped("only root looks at the jobs of others");
-    }
-    let theirs = of_another_user("sockets");
+    let Some(theirs) = of_another_user("sockets") else { return };
     let room = std::env::temp_dir().join(format!("overspill-trust.{}.s", std::process::id()));
     let _ = fs::remove_file(&room);
     let listener = UnixListener::bind(&room).unwrap();

@@ -17,8 +17,8 @@
 
 use crate::base::sync::point;
 use overspill_os::Errno;
+use overspill_os::table::SharedCells;
 use overspill_os::token::Mark;
-use overspill_os::vm::SharedCells;
 use std::fmt::{self, Write};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};

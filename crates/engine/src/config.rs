@@ -173,7 +173,7 @@ impl Config {
     pub fn window_bytes(&self) -> Bytes {
         const WINDOW: u64 = 1 << 40;
         const LEAST: u64 = 4 << 30;
-        /// Times the budget, where mapping costs: tables as large as a third of it.
+        /// Times the budget, where mapping costs: tables as large as a fifth of it.
         const STRICT: u64 = 32;
         let strict = || Bytes(self.memory.0.saturating_mul(STRICT).clamp(LEAST, WINDOW));
         let auto = || if self.commits_strictly() { strict() } else { Bytes(WINDOW) };
@@ -182,10 +182,11 @@ impl Config {
 
     /// The largest budget that the pool can come to have.
     fn memory_max(&self) -> Bytes {
+        /// Times the budget, where mapping costs.
         const STRICT: u64 = 2;
         let most = vm::machine_memory().min(MEMORY_MAX.0);
-        let strict = self.commits_strictly().then(|| self.memory.0.saturating_mul(STRICT));
-        Bytes(most.min(strict.unwrap_or(most)))
+        let strict = || most.min(self.memory.0.saturating_mul(STRICT));
+        Bytes(if self.commits_strictly() { strict() } else { most })
     }
 
     pub(crate) fn memory(&self) -> MemorySettings {

@@ -18,7 +18,7 @@ pub use counter::Counter;
 pub use devices::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, DeviceSnapshot};
 pub use latency::{FaultSource, Histogram, Latencies};
 use overspill_os::directory::Directory;
-use overspill_os::{Errno, cpu, vm::SharedCells};
+use overspill_os::{Errno, cpu, table::SharedCells};
 pub use pressure::{Pressure, Stall, WINDOWS_S};
 use rustix::fs::OFlags;
 pub use snapshot::Snapshot;

@@ -18,8 +18,8 @@
 //! that lay there before, since the number is another.
 
 use crate::secret::Secret;
+use crate::table::SharedCells;
 use crate::units::Errno;
-use crate::vm::SharedCells;
 use ring::aead::{self, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;

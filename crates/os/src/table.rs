@@ -2,6 +2,9 @@
 
 use crate::units::{Errno, PAGE_SIZE};
 use crate::vm;
+use rustix::fd::BorrowedFd;
+use rustix::mm::{self, MapFlags, ProtFlags};
+use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -167,5 +170,112 @@ mod tests {
         let mut table: ZeroTable<u64> = ZeroTable::new(1 << 37).unwrap();
         table[1 << 36] = 7;
         assert_eq!(table[1 << 36], 7);
+    }
+}
+
+/// Memory of atomic cells that lives as long as the process: page words, extent tables, statistics.
+///
+/// Anonymous or a shared mapping of a file; zero at first; touched lazily, so a table over a large
+/// window costs only what is used of it.
+#[derive(Clone, Copy)]
+pub struct SharedCells {
+    cells: &'static [AtomicU64],
+}
+
+impl SharedCells {
+    /// A private table of `len` cells.
+    pub fn anonymous(len: usize) -> Result<SharedCells, Errno> {
+        let base = vm::map_metadata(len * 8)?;
+        // SAFETY: the mapping is len * 8 bytes, page aligned, zeroed (a valid AtomicU64) and never
+        // unmapped.
+        let cells = unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) };
+        Ok(SharedCells { cells })
+    }
+
+    /// Sets all cells of a private table to zero, and gives their memory back.
+    pub fn forget(&self) {
+        let clear = || self.cells.iter().for_each(|cell| cell.store(0, Relaxed));
+        vm::forget(self.cells.as_ptr() as usize, self.cells.len() * 8, clear);
+    }
+
+    /// A table of `len` cells that children of a fork share with their parent.
+    pub fn inherited(len: usize) -> Result<SharedCells, Errno> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        let base = unsafe {
+            mm::mmap_anonymous(vm::own_place(len * 8), len * 8, access, MapFlags::SHARED)?
+        } as usize;
+        // SAFETY: as in `anonymous`; other processes access the cells with atomic operations only.
+        let cells = unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) };
+        Ok(SharedCells { cells })
+    }
+
+    /// A table of `len` cells shared with whoever maps the same file; the file must be at least
+    /// that long.
+    pub fn shared(file: BorrowedFd<'_>, len: usize) -> Result<SharedCells, Errno> {
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        let base = unsafe {
+            mm::mmap(
+                vm::own_place(len * 8),
+                len * 8,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                0,
+            )?
+        } as usize;
+        // SAFETY: as in `anonymous`; other processes access the cells with atomic operations only.
+        let cells = unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) };
+        Ok(SharedCells { cells })
+    }
+
+    /// All cells, which are there for ever.
+    pub fn all(self) -> &'static [AtomicU64] {
+        self.cells
+    }
+
+    /// Puts a file (or, without one, private memory) behind the same cells. The values of the first
+    /// `keep` stay, the others are what the file holds, or zero.
+    ///
+    /// A child of a fork does this, so that it no longer writes into its parent's file.
+    pub fn replace_backing(&self, file: Option<BorrowedFd<'_>>, keep: usize) -> Result<(), Errno> {
+        let values: Vec<u64> = self.iter().take(keep).map(|cell| cell.load(Relaxed)).collect();
+        let (base, len) = (self.cells.as_ptr() as usize, self.cells.len() * 8);
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the new mapping covers exactly the old one, page aligned, and holds valid cells
+        // (zeros) at every moment; only this thread of the child exists.
+        unsafe {
+            match file {
+                Some(file) => mm::mmap(
+                    base as *mut _,
+                    len,
+                    access,
+                    MapFlags::SHARED | MapFlags::FIXED,
+                    file,
+                    0,
+                )?,
+                None => mm::mmap_anonymous(
+                    base as *mut _,
+                    len,
+                    access,
+                    MapFlags::PRIVATE | MapFlags::FIXED,
+                )?,
+            };
+        }
+        self.iter().zip(values).for_each(|(cell, value)| cell.store(value, Relaxed));
+        Ok(())
+    }
+}
+
+impl Deref for SharedCells {
+    type Target = [AtomicU64];
+    fn deref(&self) -> &[AtomicU64] {
+        self.cells
+    }
+}
+
+impl fmt::Debug for SharedCells {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedCells({})", self.cells.len())
     }
 }

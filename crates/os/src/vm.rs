@@ -2,7 +2,7 @@
 //!
 //! The functions here are safe to call only in the sense that the engine owns the ranges it names:
 //! each takes addresses, not pointers, and no Rust reference into such a range outlives a call (see
-//! [`crate::arena`] and [`SharedCells`] for the two typed views that hand out references).
+//! [`crate::arena`] and [`crate::table`] for the two typed views that hand out references).
 
 use crate::descriptors;
 use crate::process::is_here;
@@ -11,7 +11,7 @@ use rustix::fd::BorrowedFd;
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
 use std::ops::Range;
 use std::sync::atomic::{
-    AtomicI32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
+    AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
 };
 use syscalls::{Sysno, raw_syscall};
 
@@ -355,83 +355,6 @@ pub(crate) fn forget(base: usize, bytes: usize, clear: impl FnOnce()) {
     }
 }
 
-/// Memory of atomic cells that lives as long as the process: page words, extent tables, statistics.
-///
-/// Anonymous or a shared mapping of a file; zero at first; touched lazily, so a table over a large
-/// window costs only what is used of it.
-#[derive(Clone, Copy)]
-pub struct SharedCells {
-    cells: &'static [AtomicU64],
-}
-
-impl SharedCells {
-    /// A private table of `len` cells.
-    pub fn anonymous(len: usize) -> Result<SharedCells, Errno> {
-        let base = map_metadata(len * 8)?;
-        // SAFETY: the mapping is len * 8 bytes, page aligned, zeroed (a valid AtomicU64) and never
-        // unmapped.
-        let cells = unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) };
-        Ok(SharedCells { cells })
-    }
-
-    /// Sets all cells of a private table to zero, and gives their memory back.
-    pub fn forget(&self) {
-        let clear = || {
-            self.cells.iter().for_each(|cell| cell.store(0, std::sync::atomic::Ordering::Relaxed))
-        };
-        forget(self.cells.as_ptr() as usize, self.cells.len() * 8, clear);
-    }
-
-    /// A table of `len` cells that children of a fork share with their parent.
-    pub fn inherited(len: usize) -> Result<SharedCells, Errno> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let base =
-            unsafe { mm::mmap_anonymous(own_place(len * 8), len * 8, access, MapFlags::SHARED)? }
-                as usize;
-        // SAFETY: as in `anonymous`; other processes access the cells with atomic operations only.
-        let cells = unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) };
-        Ok(SharedCells { cells })
-    }
-
-    /// A table of `len` cells shared with whoever maps the same file; the file must be at least
-    /// that long.
-    pub fn shared(file: std::os::fd::BorrowedFd<'_>, len: usize) -> Result<SharedCells, Errno> {
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let base = unsafe {
-            mm::mmap(
-                own_place(len * 8),
-                len * 8,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                file,
-                0,
-            )?
-        } as usize;
-        // SAFETY: as in `anonymous`; other processes access the cells with atomic operations only.
-        let cells = unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) };
-        Ok(SharedCells { cells })
-    }
-
-    /// All cells, which are there for ever.
-    pub fn all(self) -> &'static [AtomicU64] {
-        self.cells
-    }
-}
-
-impl std::ops::Deref for SharedCells {
-    type Target = [AtomicU64];
-    fn deref(&self) -> &[AtomicU64] {
-        self.cells
-    }
-}
-
-impl std::fmt::Debug for SharedCells {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SharedCells({})", self.cells.len())
-    }
-}
-
 /// Copies one page of managed memory. The page is present: moved in, or write-protected under its
 /// page lock.
 ///
@@ -572,44 +495,5 @@ impl ForceReader {
 impl Default for ForceReader {
     fn default() -> ForceReader {
         ForceReader::new()
-    }
-}
-
-impl SharedCells {
-    /// Puts a file (or, without one, private memory) behind the same cells. The values of the first
-    /// `keep` stay, the others are what the file holds, or zero.
-    ///
-    /// A child of a fork does this, so that it no longer writes into its parent's file.
-    pub fn replace_backing(
-        &self,
-        file: Option<rustix::fd::BorrowedFd<'_>>,
-        keep: usize,
-    ) -> Result<(), Errno> {
-        use std::sync::atomic::Ordering::Relaxed;
-        let values: Vec<u64> = self.iter().take(keep).map(|cell| cell.load(Relaxed)).collect();
-        let (base, len) = (self.cells.as_ptr() as usize, self.cells.len() * 8);
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the new mapping covers exactly the old one, page aligned, and holds valid cells
-        // (zeros) at every moment; only this thread of the child exists.
-        unsafe {
-            match file {
-                Some(file) => mm::mmap(
-                    base as *mut _,
-                    len,
-                    access,
-                    MapFlags::SHARED | MapFlags::FIXED,
-                    file,
-                    0,
-                )?,
-                None => mm::mmap_anonymous(
-                    base as *mut _,
-                    len,
-                    access,
-                    MapFlags::PRIVATE | MapFlags::FIXED,
-                )?,
-            };
-        }
-        self.iter().zip(values).for_each(|(cell, value)| cell.store(value, Relaxed));
-        Ok(())
     }
 }

@@ -16,7 +16,7 @@ use super::block_io::BlockIo;
 use crate::units::Bytes;
 use overspill_os::io::{File, Lock};
 use overspill_os::uring::Op;
-use overspill_os::{Errno, vm::SharedCells};
+use overspill_os::{Errno, table::SharedCells};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

@@ -11,7 +11,7 @@
 use crate::base::lockdep::{Class, Held, Rank};
 use crate::base::sync::{Backoff, point};
 use crate::units::PageIndex;
-use overspill_os::{Errno, vm::SharedCells};
+use overspill_os::{Errno, table::SharedCells};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};

@@ -11,7 +11,7 @@
 use crate::base::lockdep;
 use crate::base::sync::{Atomic, Backoff};
 use crate::units::{FrameId, PageIndex, SlotId};
-use overspill_os::{Errno, vm::SharedCells};
+use overspill_os::{Errno, table::SharedCells};
 use std::sync::atomic::{
     AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };

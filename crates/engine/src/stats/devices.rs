@@ -4,7 +4,7 @@
 //! what others read. It is empty while its first cell is zero, which is written last.
 
 use crate::units::{Bytes, SlotId, Uuid};
-use overspill_os::vm::SharedCells;
+use overspill_os::table::SharedCells;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};

@@ -41,7 +41,7 @@ use crate::zpool::Handle;
 use list::{HEAD_CELLS, List, RANGE_SLOTS};
 use overspill_os::codec::CodecId;
 use overspill_os::table::AtomicTable;
-use overspill_os::vm::SharedCells;
+use overspill_os::table::SharedCells;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
