@@ -24,7 +24,8 @@ COLUMNS = 100
 # one floor, and know nothing of each other.
 FLOORS = {
     "crates/os": [
-        "units", "lock", "copy", "cpu", "region", "task", "tls", "process", "seccomp",
+        "units", "lock", "copy", "cpu", "region", "task", "tls", "process", "confined",
+        "seccomp",
         "descriptors", "directory", "signal", "report", "job", "vm", "arena", "stack", "table",
         "codec", "beside", "io", "secret", "crypt", "uffd", "backing", "uring", "observer", "rss",
         "token", "thread", "fault_path", "probe", "lib",

@@ -151,6 +151,159 @@ static void threads(void)
     close(ends[1]);
 }
 
+/* ---- What others are kept from ---- */
+
+/* A system call, and what ends the process where the kernel has let it through. */
+__asm__("own_gadget: syscall\n\tud2");
+extern const unsigned char own_gadget[];
+
+/* Where the preloaded library, or else this program, makes a call and ends. */
+static const unsigned char *gadget(void)
+{
+    const unsigned char *found = NULL;
+    int preloaded = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512], rights[8];
+    unsigned long start, end;
+    if (!maps)
+        die("maps");
+    while (!found && fgets(line, sizeof line, maps)) {
+        if (!strstr(line, "liboverspill_preload.so") ||
+            sscanf(line, "%lx-%lx %7s", &start, &end, rights) != 3 || rights[2] != 'x')
+            continue;
+        preloaded = 1;
+        found = memmem((void *)start, end - start, own_gadget, 4);
+    }
+    fclose(maps);
+    if (preloaded && !found)
+        die("no such instruction");
+    return preloaded ? found : own_gadget;
+}
+
+/* How a process ends that jumps to the instruction, once it is in the sandbox. */
+static int jumps_to(const unsigned char *place, const long call[7])
+{
+    pid_t pid = fork_flushed();
+    if (pid == 0) {
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+        register long fourth __asm__("r10") = call[4], fifth __asm__("r8") = call[5],
+                             sixth __asm__("r9") = call[6];
+        __asm__ volatile("jmp *%0" : : "r"(place), "a"(call[0]), "D"(call[1]), "S"(call[2]),
+                         "d"(call[3]), "r"(fourth), "r"(fifth), "r"(sixth) : "memory");
+        _exit(0);
+    }
+    return reap(pid);
+}
+
+/* The engine has exceptions from the program's filter. They are of no use to others. */
+static void gadgets(void)
+{
+    static char name[] = "made-in-the-sandbox", text[8], shell[] = "/bin/true";
+    static char *words[] = {shell, NULL};
+    static struct iovec part = {text, sizeof text};
+    static long room[64];
+    static siginfo_t queued = {.si_code = SI_QUEUE};
+    const unsigned char *place = gadget();
+    pid_t other = fork_flushed();
+    if (other == 0)
+        for (;;)
+            pause();
+    const struct {
+        const char *what;
+        long call[7];
+    } calls[] = {
+        {"open", {SYS_open, (long)name, O_CREAT | O_RDWR, 0600}},
+        {"openat", {SYS_openat, AT_FDCWD, (long)name, O_CREAT | O_RDWR, 0600}},
+        {"openat in a directory", {SYS_openat, 3, (long)name, O_CREAT | O_RDWR, 0600}},
+        {"unlinkat", {SYS_unlinkat, AT_FDCWD, (long)name, 0}},
+        {"readlinkat", {SYS_readlinkat, AT_FDCWD, (long)name, (long)text, sizeof text}},
+        {"statx", {SYS_statx, AT_FDCWD, (long)name, 0, 0, (long)room}},
+        {"statfs", {SYS_statfs, (long)name, (long)room}},
+        {"chdir", {SYS_chdir, (long)"/"}},
+        {"socket", {SYS_socket, 1, 1, 0}},
+        {"execve", {SYS_execve, (long)shell, (long)words, 0}},
+        {"clone", {SYS_clone, SIGCHLD}},
+        {"kill", {SYS_kill, other, SIGKILL}},
+        {"tgkill", {SYS_tgkill, other, other, SIGKILL}},
+        {"rt_tgsigqueueinfo", {SYS_rt_tgsigqueueinfo, other, other, 33, (long)&queued}},
+        {"process_vm_readv", {SYS_process_vm_readv, other, (long)&part, 1, (long)&part, 1}},
+        {"process_vm_writev", {SYS_process_vm_writev, other, (long)&part, 1, (long)&part, 1}},
+        {"process_madvise", {SYS_process_madvise, 3, (long)&part, 1, MADV_PAGEOUT}},
+        {"pidfd_getfd", {438, 3, 0, 0}},
+        {"prlimit64 of another", {SYS_prlimit64, other, RLIMIT_NOFILE, (long)room}},
+        {"fcntl(F_SETOWN)", {SYS_fcntl, 0, F_SETOWN, other}},
+        {"ioctl", {SYS_ioctl, 0, 0x5401, (long)room}},
+        {"pwrite64", {SYS_pwrite64, 1, (long)text, 1, 0}},
+        {"pread64", {SYS_pread64, 0, (long)text, 1, 0}},
+        {"ftruncate", {SYS_ftruncate, 0, 0}},
+        {"pipe2", {SYS_pipe2, (long)room, 0}},
+        {"io_uring_setup", {SYS_io_uring_setup, 2, (long)room}},
+        {"io_uring_enter", {SYS_io_uring_enter, 3, 1, 0, 0}},
+        {"pkey_mprotect", {SYS_pkey_mprotect, (long)place & -4096, 4096, PROT_READ, -1}},
+        {"mprotect", {SYS_mprotect, (long)place & -4096, 4096, PROT_READ | PROT_EXEC}},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        int status = jumps_to(place, calls[i].call);
+        check(status == 128 + SIGSYS, "no way around the filter for %s: %d", calls[i].what,
+              status);
+    }
+    check(access(name, F_OK) != 0, "nothing was made");
+    kill(other, SIGKILL);
+    check(reap(other) == 128 + SIGKILL, "the other process is still there");
+}
+
+/* ---- Forks ---- */
+
+/* A process in a sandbox forks, and its child: both go on with what is in memory and out of it. */
+static void forks(void)
+{
+    pid_t pid = fork_flushed();
+    if (pid == 0) {
+        struct sock_filter of_forks[] = {
+            ALLOW(SYS_clone),
+            ALLOW(SYS_wait4),
+            ALLOW(SYS_set_robust_list),
+            ALLOW(SYS_rt_sigprocmask),
+            ALLOW(SYS_getpid),
+            ALLOW(SYS_gettid),
+        };
+        enum {
+            HEAD = 4,
+            COUNT = sizeof filter / sizeof filter[0],
+            MORE = sizeof of_forks / sizeof of_forks[0]
+        };
+        struct sock_filter more[COUNT + MORE];
+        memcpy(more, filter, HEAD * sizeof filter[0]);
+        memcpy(more + HEAD, of_forks, sizeof of_forks);
+        memcpy(more + HEAD + MORE, filter + HEAD, (COUNT - HEAD) * sizeof filter[0]);
+        struct sock_fprog longer = {COUNT + MORE, more};
+        char *memory = map_pages(PAGES);
+        failures = 0;
+        fill(memory, PAGES, 1);
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &longer) == 0, "a filter with forks");
+        for (int depth = 0; depth < 2; depth++) {
+            pid_t child = fork_flushed();
+            if (child > 0) {
+                int status = reap(child);
+                check(status == 0, "a child in a sandbox, %d: %d", depth, status);
+                break;
+            }
+            size_t bad = bad_pages(memory, PAGES, 1 + depth);
+            fill(memory, PAGES, 2 + depth);
+            char *own = map_pages(PAGES / 4);
+            fill(own, PAGES / 4, 9);
+            bad += bad_pages(memory, PAGES, 2 + depth) + bad_pages(own, PAGES / 4, 9);
+            check(bad == 0, "memory in the child, %d: %zu bad", depth, bad);
+        }
+        fflush(stdout);
+        _exit(failures ? 1 : 0);
+    }
+    int status = reap(pid);
+    check(status == 0, "a sandboxed process that forks: %d", status);
+}
+
 int main(void)
 {
     early = heap_pages(512);
@@ -159,6 +312,8 @@ int main(void)
     sandboxed(1);
     sandboxed(2);
     threads();
+    gadgets();
+    forks();
     /* What is no filter is refused as ever. */
     errno = 0;
     check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL) == -1 && errno == EFAULT,

@@ -39,7 +39,7 @@ use self::thread::begin_thread;
 use crate::lock::{self, RawLock};
 use crate::report::report;
 use crate::units::{Errno, check};
-use crate::{descriptors, job, process, signal};
+use crate::{confined, descriptors, job, process, signal};
 use rustix::process::PidfdFlags;
 use rustix::thread::futex;
 use std::ffi::c_void;
@@ -59,7 +59,7 @@ mod thread;
 mod watch;
 
 pub use self::calls::{call, serve_calls};
-pub use self::guard::end_program;
+pub use self::guard::{end_program, kill_program};
 pub use self::leave::{await_end, exit_group};
 pub use self::nap::Nap;
 pub use self::orphans::reap_orphans;
@@ -176,8 +176,12 @@ unsafe extern "C" fn lead(begin: *mut c_void) {
     //    no directory kept busy.
     descriptors::keep_engines();
     let _ = rustix::process::setsid();
-    let _ = rustix::process::chdir(c"/");
-    GUARD.arm(program());
+    // Under a filter of the program's it keeps the directory, and has no guard: both calls would be
+    // of use to who has got hold of the program.
+    if !confined::is_confined() {
+        let _ = rustix::process::chdir(c"/");
+        GUARD.arm(program());
+    }
     SETTLED.store(1, Release);
     let _ = futex::wake(&SETTLED, futex::Flags::empty(), 1);
     // 2. Whoever ends meanwhile is seen.

@@ -17,6 +17,7 @@
 //! it that there are numbers above the limit ([`make_room`]). What the sibling opens lies in its
 //! own table ([`crate::beside`]), and is neither moved nor noted. No locks.
 
+use crate::confined;
 use crate::process::is_here;
 use crate::units::Errno;
 use rustix::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
@@ -24,6 +25,7 @@ use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getrlimit, pidfd_getfd, pidfd_open,
     setrlimit,
 };
+use std::ops::Range;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
 };
@@ -43,7 +45,7 @@ static FIRST: AtomicI32 = AtomicI32::new(0);
 static ENGINES: [AtomicU64; BITS / 64] = [const { AtomicU64::new(0) }; BITS / 64];
 
 /// Numbers that `ENGINES` has bits for.
-pub const NUMBERS: std::ops::Range<u32> = 0..BITS as u32;
+pub const NUMBERS: Range<u32> = 0..BITS as u32;
 
 /// Whether the engine's numbers fit between these limits.
 fn fits_between(soft: u64, hard: u64) -> bool {
@@ -97,12 +99,14 @@ pub fn set_apart() {
 /// Takes a descriptor over for the engine: moves it out of the way, and takes note of it.
 pub fn take(fd: OwnedFd) -> RawFd {
     let first = FIRST.load(Relaxed);
-    if first == 0 || is_here() {
+    // The sibling's own numbers are in nobody's way. Under a filter of the program's they have to
+    // be the engine's: its exceptions hold for those only.
+    if first == 0 || is_here() && !confined::is_confined() {
         return fd.into_raw_fd();
     }
     let raw = fd.as_raw_fd();
     if raw >= first {
-        note(raw, true);
+        note_here(raw);
         return fd.into_raw_fd();
     }
     // What cannot be moved (a hard limit below) stays where it is.
@@ -123,8 +127,14 @@ pub fn take(fd: OwnedFd) -> RawFd {
         }
         Err(_) => fd.into_raw_fd(),
     };
-    note(raw, true);
+    note_here(raw);
     raw
+}
+
+/// Numbers among which the engine's are, as a rule; `None` where they are not set apart.
+pub fn numbers() -> Option<Range<u32>> {
+    let first = FIRST.load(Relaxed) as u32;
+    (first != 0).then(|| first..first + ROOM as u32)
 }
 
 /// A duplicate with a number that the limit does not allow.
@@ -151,6 +161,12 @@ fn with_limit_raised<T>(first: RawFd, call: impl FnOnce() -> Result<T, Errno>) -
     result
 }
 
+/// Opens a path for the engine, as [`open`] does; EPERM in a sandbox of the program's.
+pub fn open_path<T>(call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    confined::allows_paths()?;
+    open(call)
+}
+
 /// Makes a call that opens something for the engine. Where the program has used up all numbers that
 /// its limit allows, the call is made again with a limit that allows the engine's.
 pub fn open<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
@@ -163,6 +179,13 @@ pub fn open<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
         result = with_limit_raised(first, &mut call);
     }
     result
+}
+
+/// Takes note of a number in the program's table.
+fn note_here(fd: RawFd) {
+    if !is_here() {
+        note(fd, true);
+    }
 }
 
 fn note(fd: RawFd, engines: bool) {
@@ -221,8 +244,9 @@ impl Drop for Held {
 /// its sibling: the same open file.
 ///
 /// # Errors
-/// EPERM in some sandboxes, and where the program has changed its user.
+/// EPERM in sandboxes, and where the program has changed its user.
 pub(crate) fn duplicate(of: Pid, fd: RawFd) -> Result<OwnedFd, Errno> {
+    confined::allows_paths()?;
     let process = Held::new(open(|| pidfd_open(of, PidfdFlags::empty()))?);
     open(|| pidfd_getfd(process.fd(), fd, PidfdGetfdFlags::empty()))
 }

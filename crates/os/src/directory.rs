@@ -7,8 +7,8 @@
 //! was there before ([`Directory::open_shared`]); what a process makes for itself it makes anew
 //! ([`Directory::replace_file`]). No locks.
 
-use crate::descriptors;
 use crate::units::Errno;
+use crate::{confined, descriptors};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::path::Arg;
@@ -67,7 +67,8 @@ pub fn is_trusted(user: u32) -> bool {
 fn has_unmapped_users() -> bool {
     let mut text = [0; 64];
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let map = descriptors::open(|| rustix::fs::open(c"/proc/self/uid_map", flags, Mode::empty()));
+    let map =
+        descriptors::open_path(|| rustix::fs::open(c"/proc/self/uid_map", flags, Mode::empty()));
     let read = map.and_then(|map| rustix::io::read(&map, &mut text)).unwrap_or(0);
     let fields = std::str::from_utf8(&text[..read]).unwrap_or_default().split_ascii_whitespace();
     read > 0 && !fields.eq(["0", "0", "4294967295"])
@@ -80,7 +81,7 @@ impl Directory {
     /// Those of open(2).
     pub fn open(path: impl Arg + Copy) -> Result<Directory, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Directory::of(descriptors::open(|| rustix::fs::open(path, flags, Mode::empty()))?)
+        Directory::of(descriptors::open_path(|| rustix::fs::open(path, flags, Mode::empty()))?)
     }
 
     /// Opens a directory in which nobody but root and this user can change what is theirs.
@@ -135,6 +136,7 @@ impl Directory {
     /// Those of open(2).
     pub fn directory(&self, name: impl Arg) -> Result<Directory, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        confined::allows_paths()?;
         Directory::of(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?)
     }
 
@@ -143,6 +145,7 @@ impl Directory {
     /// # Errors
     /// Those of mkdir(2).
     pub fn make_directory(&self, name: &str, mode: u32) -> Result<Directory, Errno> {
+        confined::allows_paths()?;
         rustix::fs::mkdirat(&self.fd, name, Mode::RWXU)?;
         let made = self.directory(name)?;
         if made.owner != geteuid().as_raw() {
@@ -207,7 +210,7 @@ impl Directory {
         const ALWAYS: OFlags =
             OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
         let mode = Mode::RUSR | Mode::WUSR;
-        descriptors::open(|| rustix::fs::openat(&self.fd, name, flags | ALWAYS, mode))
+        descriptors::open_path(|| rustix::fs::openat(&self.fd, name, flags | ALWAYS, mode))
     }
 
     /// What a link says that belongs to the owner of the directory.
@@ -215,6 +218,7 @@ impl Directory {
     /// # Errors
     /// Those of readlink(2); EPERM for somebody else's.
     pub fn link_target(&self, name: &str) -> Result<CString, Errno> {
+        confined::allows_paths()?;
         let status = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
         // Nobody else can remove it, so it is still that one when it is read.
         if status.st_uid != self.owner {
@@ -228,6 +232,7 @@ impl Directory {
     /// # Errors
     /// Those of symlink(2).
     pub fn make_link(&self, target: &str, name: &str) -> Result<(), Errno> {
+        confined::allows_paths()?;
         rustix::fs::symlinkat(target, &self.fd, name)
     }
 
@@ -236,32 +241,40 @@ impl Directory {
     /// # Errors
     /// Those of rename(2).
     pub fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {
+        confined::allows_paths()?;
         rustix::fs::renameat(&self.fd, from, &self.fd, to)
     }
 
     /// Removes a name that is no directory.
     pub fn remove(&self, name: &str) {
-        let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
+        let _ = confined::allows_paths()
+            .and_then(|()| rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()));
     }
 
     /// Removes a directory in it, if that is empty.
     pub fn remove_empty(&self, name: &str) {
-        let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR);
+        let _ = confined::allows_paths()
+            .and_then(|()| rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR));
     }
 
     /// Makes a sign: a directory, which can be seen and holds nothing.
     pub fn make_sign(&self, name: &str) {
-        let _ = rustix::fs::mkdirat(&self.fd, name, Mode::RWXU);
+        let _ =
+            confined::allows_paths().and_then(|()| rustix::fs::mkdirat(&self.fd, name, Mode::RWXU));
     }
 
     /// Whether something has that name.
     pub fn has(&self, name: &str) -> bool {
-        rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        confined::allows_paths()
+            .and_then(|()| rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW))
+            .is_ok()
     }
 
     /// All names in it that are UTF-8.
     pub fn names(&self) -> impl Iterator<Item = String> + use<> {
-        let entries = std::fs::read_dir(self.path()).into_iter().flatten().flatten();
+        let entries =
+            confined::allows_paths().ok().and_then(|()| std::fs::read_dir(self.path()).ok());
+        let entries = entries.into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok())
     }
 

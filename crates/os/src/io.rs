@@ -14,7 +14,7 @@ mod buffer;
 
 use crate::process::{is_here, sibling};
 use crate::units::{Errno, check};
-use crate::{beside, descriptors};
+use crate::{beside, confined, descriptors};
 pub use buffer::IoBuffer;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, StatxFlags};
@@ -58,6 +58,7 @@ impl fmt::Display for Identity {
 
 /// What kind of file `path` is, symbolic links followed.
 pub fn kind(path: &Path) -> Result<Kind, Errno> {
+    confined::allows_paths()?;
     Ok(match FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode) {
         FileType::RegularFile => Kind::File,
         FileType::Directory => Kind::Directory,
@@ -79,6 +80,7 @@ pub struct Space {
 pub fn space(path: &Path) -> Result<Space, Errno> {
     const TMPFS_MAGIC: u32 = 0x0102_1994;
     const RAMFS_MAGIC: u32 = 0x8584_58f6;
+    confined::allows_paths()?;
     let fs = rustix::fs::statfs(path)?;
     Ok(Space {
         free_bytes: fs.f_bavail.saturating_mul(fs.f_frsize as u64),
@@ -215,6 +217,7 @@ impl File {
     /// Which file it is, of all that there ever were, as far as the filesystem knows when it was
     /// made.
     pub fn identity(&self) -> Result<Identity, Errno> {
+        confined::allows_paths()?;
         let wanted = StatxFlags::INO | StatxFlags::BTIME;
         let found = rustix::fs::statx(self.fd()?, c"", AtFlags::EMPTY_PATH, wanted)?;
         Ok(Identity {
@@ -453,7 +456,7 @@ fn lock_type(lock: Lock) -> i32 {
 fn open_direct(path: &Path, flags: OFlags) -> Result<File, Errno> {
     let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
-    let fd = descriptors::open(|| match rustix::fs::open(path, flags | OFlags::DIRECT, mode) {
+    let open = || match rustix::fs::open(path, flags | OFlags::DIRECT, mode) {
         // The refused attempt may have made the file: then it is this call's own, and O_EXCL has
         // done its work.
         Err(Errno::INVAL) if flags.contains(OFlags::CREATE) => {
@@ -461,8 +464,8 @@ fn open_direct(path: &Path, flags: OFlags) -> Result<File, Errno> {
         }
         Err(Errno::INVAL) => rustix::fs::open(path, flags, mode),
         other => other,
-    })?;
-    Ok(File::from_fd(fd))
+    };
+    descriptors::open_path(open).map(File::from_fd)
 }
 
 #[cfg(test)]

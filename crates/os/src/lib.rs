@@ -7,17 +7,19 @@
 //! Bottom up, each knowing only those before it: sizes and error numbers (`units`), [`lock`] (held
 //! over forks), [`copy`] (of memory that may not be there), [`cpu`], [`region`] (for users of the
 //! library), `task` (threads by number), [`tls`], `process` (in the program or beside it),
-//! [`seccomp`] (stopping system calls), [`descriptors`], [`directory`] (held open), [`signal`],
-//! `report`, `job`, [`vm`] (mappings), [`arena`] (the memory behind page frames), [`stack`],
-//! [`table`], [`codec`] (LZ4, Zstandard), [`beside`] (the sibling), [`io`] (direct I/O), `secret`
-//! (memory for keys), [`crypt`] (sealed pages), [`uffd`] (userfaultfd), [`backing`] (the seam by
-//! which pages come and go), [`uring`], [`observer`], [`rss`] (how much memory there is),
-//! [`token`], [`thread`], [`fault_path`] (its rules), [`probe`].
+//! [`confined`] (under a filter of the program's), [`seccomp`] (stopping system calls),
+//! [`descriptors`], [`directory`] (held open), [`signal`], `report`, `job`, [`vm`] (mappings),
+//! [`arena`] (the memory behind page frames), [`stack`], [`table`], [`codec`] (LZ4, Zstandard),
+//! [`beside`] (the sibling), [`io`] (direct I/O), `secret` (memory for keys), [`crypt`] (sealed
+//! pages), [`uffd`] (userfaultfd), [`backing`] (the seam by which pages come and go), [`uring`],
+//! [`observer`], [`rss`] (how much memory there is), [`token`], [`thread`], [`fault_path`] (its
+//! rules), [`probe`].
 
 pub mod arena;
 pub mod backing;
 pub mod beside;
 pub mod codec;
+pub mod confined;
 pub mod copy;
 pub mod cpu;
 pub mod crypt;

@@ -47,7 +47,7 @@ pub fn oom_score_adj() -> Result<i64, Errno> {
 /// The text of a file, as far as there is room for it.
 fn read<'a>(path: &CStr, text: &'a mut [u8]) -> Result<&'a str, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let opened = descriptors::open(|| rustix::fs::open(path, flags, Mode::empty()))?;
+    let opened = descriptors::open_path(|| rustix::fs::open(path, flags, Mode::empty()))?;
     let (file, mut len) = (io::File::from_fd(opened), 0);
     while len < text.len() {
         match rustix::io::read(file.fd()?, &mut text[len..])? {

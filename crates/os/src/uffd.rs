@@ -223,8 +223,10 @@ pub fn open_descriptor(user_mode_only: bool) -> Result<(OwnedFd, OpenedBy), Errn
 
 fn open_device() -> Result<File, Errno> {
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
-    descriptors::open(|| rustix::fs::open("/dev/userfaultfd", flags, rustix::fs::Mode::empty()))
-        .map(File::from_fd)
+    descriptors::open_path(|| {
+        rustix::fs::open("/dev/userfaultfd", flags, rustix::fs::Mode::empty())
+    })
+    .map(File::from_fd)
 }
 
 /// [`open_descriptor`], where `device` may be open already.

@@ -15,7 +15,7 @@
 
 use crate::io::File;
 use crate::units::{Errno, check};
-use crate::{beside, descriptors};
+use crate::{beside, confined, descriptors};
 use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::ptr::NonNull;
@@ -217,6 +217,21 @@ mod abi {
     const _: () =
         assert!(size_of::<Params>() == 120 && size_of::<Sqe>() == 64 && size_of::<Cqe>() == 16);
 
+    /// The ring begins disabled, to be restricted.
+    pub const SETUP_DISABLED: u32 = 1 << 6;
+    pub const REGISTER_RESTRICTIONS: usize = 11;
+    pub const REGISTER_ENABLE_RINGS: usize = 12;
+    /// Allows one operation.
+    pub const RESTRICTION_SQE_OP: u16 = 1;
+
+    /// The kernel's struct io_uring_restriction.
+    #[repr(C)]
+    pub struct Restriction {
+        pub kind: u16,
+        pub operation: u8,
+        pub reserved: [u8; 13],
+    }
+
     pub const OP_READ: u8 = 22;
     pub const OP_WRITE: u8 = 23;
     pub const ENTER_GETEVENTS: u32 = 1;
@@ -278,6 +293,21 @@ impl Drop for Mapping {
     }
 }
 
+/// Has a new ring take reads and writes only, for ever, and enables it (Linux 5.10).
+fn restrict(ring: RawFd) -> Result<(), Errno> {
+    let allowed = [abi::OP_READ, abi::OP_WRITE].map(|operation| abi::Restriction {
+        kind: abi::RESTRICTION_SQE_OP,
+        operation,
+        reserved: [0; 13],
+    });
+    let register = |what: usize, at: usize, count: usize| {
+        // SAFETY: the kernel reads so many restrictions, which live through the call.
+        check(unsafe { raw_syscall!(Sysno::io_uring_register, ring, what, at, count) })
+    };
+    register(abi::REGISTER_RESTRICTIONS, allowed.as_ptr() as usize, allowed.len())?;
+    register(abi::REGISTER_ENABLE_RINGS, 0, 0).map(drop)
+}
+
 /// An io_uring for batches: nothing is in flight between two calls of [`Ring::run`].
 #[derive(Debug)]
 pub struct Ring {
@@ -293,12 +323,15 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// A ring for up to `entries` operations in flight (rounded up to a power of two). EPERM or
-    /// ENOSYS where io_uring is forbidden or the kernel's is too old.
+    /// A ring for up to `entries` operations in flight (rounded up to a power of two), which takes
+    /// reads and writes only: the program could write other operations into its memory, past a
+    /// filter that it has put on itself. EPERM or ENOSYS where io_uring is forbidden or the
+    /// kernel's is too old.
     pub fn new(entries: u32) -> Result<Ring, Errno> {
+        confined::allows_paths()?;
         let mut params = abi::Params::default();
         let fd = descriptors::open(|| {
-            params = abi::Params::default();
+            params = abi::Params { flags: abi::SETUP_DISABLED, ..abi::Params::default() };
             // SAFETY: the call reads and writes one live io_uring_params.
             check(unsafe { raw_syscall!(Sysno::io_uring_setup, entries, &raw mut params) })
         })? as RawFd;
@@ -307,6 +340,7 @@ impl Ring {
         if params.features & abi::FEATURES_NEEDED != abi::FEATURES_NEEDED {
             return Err(Errno::NOSYS);
         }
+        restrict(file.raw_fd()?)?;
         // SAFETY: `file` holds the descriptor open until this function's end at least.
         let borrowed = unsafe { BorrowedFd::borrow_raw(file.raw_fd()?) };
         let sq_len = params.sq_off.array as usize + params.sq_entries as usize * size_of::<u32>();

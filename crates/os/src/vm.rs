@@ -4,9 +4,9 @@
 //! each takes addresses, not pointers, and no Rust reference into such a range outlives a call (see
 //! [`crate::arena`] and [`crate::table`] for the two typed views that hand out references).
 
-use crate::descriptors;
 use crate::process::is_here;
 use crate::units::{Errno, PAGE_SIZE, check};
+use crate::{confined, descriptors};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
 use std::ops::Range;
@@ -77,10 +77,10 @@ pub fn machine_memory() -> u64 {
 }
 
 /// Whether the system promises only memory that it has, so that all that is mapped for writing
-/// counts: `vm.overcommit_memory=2`.
+/// counts: `vm.overcommit_memory=2`. Who may not look takes it for lenient.
 pub fn commits_strictly() -> bool {
-    let setting = std::fs::read("/proc/sys/vm/overcommit_memory");
-    setting.is_ok_and(|text| text.trim_ascii() == b"2")
+    let setting = || std::fs::read("/proc/sys/vm/overcommit_memory");
+    !confined::is_confined() && setting().is_ok_and(|text| text.trim_ascii() == b"2")
 }
 
 /// Addresses that are nobody's by the conventions of compilers' run-times.
@@ -468,7 +468,7 @@ impl ForceReader {
         use rustix::fs::{Mode, OFlags};
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let opened =
-            descriptors::open(|| rustix::fs::open("/proc/self/mem", flags, Mode::empty()))?;
+            descriptors::open_path(|| rustix::fs::open("/proc/self/mem", flags, Mode::empty()))?;
         let opened = descriptors::take(opened);
         // Of two threads that open it the first is right.
         let raced = own.compare_exchange(ForceReader::NONE, opened, AcqRel, Acquire);

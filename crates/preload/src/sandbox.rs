@@ -1,9 +1,10 @@
 //! Sandboxes: a program that puts a filter of system calls on itself goes on to have an engine.
 //!
 //! Its filter gets a beginning that lets the engine's own calls through
-//! ([`overspill_os::seccomp::exceptions`]). Filters come by prctl(2), or by seccomp(2), which the C
-//! library has no function for: through syscall(2). Strict mode, which knows no filters, is refused
-//! in signal delivery: its first fault would end the program.
+//! ([`overspill_os::seccomp::exceptions`]), and from then on the engine makes no others on threads
+//! under the filter ([`overspill_os::confined`]). Filters come by prctl(2), or by
+//! seccomp(2), which the C library has no function for: through syscall(2). Strict mode, which
+//! knows no filters, is refused in signal delivery: its first fault would end the program.
 //!
 //! A dormant process wakes before it locks itself up, by a filter or otherwise: later its engine
 //! might lack the calls, the files or the rights to begin.
@@ -11,8 +12,8 @@
 use crate::sys::{check, real};
 use crate::{dormant, image, memory, pool, trap};
 use overspill_os::seccomp::Instruction;
-use overspill_os::seccomp::exceptions::{LONGEST, beginning};
-use overspill_os::{Errno, tls};
+use overspill_os::seccomp::exceptions::{LONGEST, Own, beginning};
+use overspill_os::{Errno, beside, confined, descriptors, tls};
 use std::ffi::{c_char, c_int, c_long, c_void};
 
 /// The kernel's struct sock_fprog.
@@ -46,7 +47,9 @@ pub unsafe fn enter(
     match mode {
         STRICT if is_refused() => Err(Errno::INVAL),
         // SAFETY: the caller's promise.
-        FILTER => unsafe { with_exceptions(program, |program| check(call(program))) },
+        FILTER => unsafe {
+            with_exceptions(program, |program| confined::enter(|| check(call(program))))
+        },
         _ => check(call(program)),
     }
 }
@@ -66,7 +69,14 @@ pub unsafe fn by_number(arguments: [usize; 3], kernel: impl FnOnce() -> isize) -
         // SAFETY: the caller's promise.
         SET_MODE_FILTER => unsafe {
             with_exceptions(program, |program| {
-                check(syscalls::raw_syscall!(syscalls::Sysno::seccomp, operation, flags, program))
+                confined::enter(|| {
+                    check(syscalls::raw_syscall!(
+                        syscalls::Sysno::seccomp,
+                        operation,
+                        flags,
+                        program
+                    ))
+                })
             })
         },
         _ => return kernel(),
@@ -151,7 +161,14 @@ unsafe fn with_exceptions<R>(program: usize, call: impl FnOnce(usize) -> R) -> R
         return call(program);
     }
     let own_code = image::of(is_refused as *const () as usize).map(|library| library.code);
-    let Some(mut filter) = own_code.and_then(|code| beginning(code, trap::passed_on())) else {
+    let number = |pid: rustix::process::Pid| pid.as_raw_nonzero().get() as u32;
+    let engine = Own {
+        process: number(rustix::process::getpid()),
+        sibling: beside::sibling().ok().map(number),
+        descriptors: descriptors::numbers().unwrap_or_default(),
+    };
+    let Some(mut filter) = own_code.and_then(|code| beginning(code, trap::passed_on(), &engine))
+    else {
         return call(program);
     };
     filter.append(&mut own);

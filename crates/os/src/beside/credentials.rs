@@ -9,6 +9,7 @@
 //! Locks: `CHANGING`, which the thread holds that makes a change.
 
 use super::stack::{NOT_BEGUN, Stack, for_each_thread};
+use crate::confined;
 use crate::lock::RawLock;
 use crate::process;
 use crate::report::report;
@@ -149,6 +150,10 @@ pub fn change(call: Sysno, arguments: [usize; 3]) {
     // Not in a child of a vfork.
     if rustix::process::getpid() != process::program() {
         return;
+    }
+    if confined::is_child() {
+        // The filter's exceptions do not know the sibling's number.
+        return report("in a sandbox the engine's threads keep the user that the program had");
     }
     CHANGING.with(|| {
         let [a, b, c] = arguments;

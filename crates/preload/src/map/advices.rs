@@ -6,7 +6,7 @@
 
 use crate::route::{pages, split};
 use crate::{map, memory, pool};
-use overspill_os::{PAGE_SIZE, tls};
+use overspill_os::{PAGE_SIZE, descriptors, tls};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{c_int, c_uint};
 
@@ -71,7 +71,8 @@ fn is_own(process: c_int) -> bool {
     }
     let mut text = [0; 512];
     let path = format!("/proc/self/fdinfo/{process}");
-    let len = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let len = descriptors::open_path(|| rustix::fs::open(&path, flags, Mode::empty()))
         .and_then(|file| rustix::io::read(file, &mut text))
         .unwrap_or(0);
     names(&text[..len], rustix::process::getpid().as_raw_nonzero().get())

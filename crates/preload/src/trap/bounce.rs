@@ -10,7 +10,7 @@
 //! thread begins to look at a word by its number, so that threads do not contend for one.
 
 use super::Record;
-use crate::{pool, sys};
+use crate::{memory, pool, sys};
 use overspill_os::{Errno, PAGE_SIZE, tls};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
@@ -274,15 +274,8 @@ fn is_left(thread: u32, owner: &Owner) -> bool {
     if pool::contains(record) {
         return false;
     }
-    let (mut id, place) = (0usize, record + std::mem::offset_of!(Record, id));
-    let (local, remote) = ([&raw mut id as usize, size_of::<usize>()], [place, size_of::<usize>()]);
-    let (local, remote) = (local.as_ptr(), remote.as_ptr());
-    // SAFETY: the kernel writes the word, or says that there is nothing to read.
-    let ret = unsafe { raw_syscall!(Sysno::process_vm_readv, pid, local, 1, remote, 1, 0) };
-    match sys::check(ret) {
-        Ok(_) => id != owner.id.load(Relaxed),
-        Err(errno) => errno == Errno::FAULT,
-    }
+    let id = memory::read::<usize>(record + std::mem::offset_of!(Record, id));
+    id != Some(owner.id.load(Relaxed))
 }
 
 /// In the child of a fork, whose thread was `parent`: the buffers of other threads are free.

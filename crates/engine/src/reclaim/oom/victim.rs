@@ -15,7 +15,6 @@ use crate::stats::{Counter, Stats};
 use crate::units::Bytes;
 use overspill_os::backing::Backing;
 use overspill_os::{beside, thread};
-use rustix::process::{Signal, kill_process};
 use std::fmt;
 use std::sync::atomic::Ordering::AcqRel;
 use std::time::Duration;
@@ -137,7 +136,7 @@ impl<B: Backing> Reclaim<B> {
     }
 
     fn end(&self) {
-        let _ = kill_process(beside::program(), Signal::KILL);
+        beside::kill_program();
         // Where it could not be killed the access fails.
         thread::sleep(Duration::from_secs(1));
     }

@@ -1,0 +1,91 @@
+//! Whether a filter of the program's holds for the calling thread.
+//!
+//! The engine has exceptions from such a filter ([`crate::seccomp::exceptions`]), but not for what
+//! opens, removes, connects, executes, or touches another process: whoever has got hold of the
+//! program could make such a call from the engine's code. So a confined thread of the engine does
+//! without it, and asks before ([`allows_paths`]): the filter may kill for what it does not allow.
+//! What the sibling has begun with before the filter is not confined. No locks.
+
+use crate::process::{is_here, program};
+use crate::units::Errno;
+use rustix::process::getpid;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+/// The process that put the first filter on itself, which its children have too; 0 for none.
+struct First(AtomicI32);
+
+static FIRST: First = First(AtomicI32::new(0));
+
+impl First {
+    fn enter<R>(&self, call: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
+        let own = getpid().as_raw_nonzero().get();
+        let is_first = self.0.compare_exchange(0, own, Relaxed, Relaxed).is_ok();
+        call().inspect_err(|_| {
+            if is_first {
+                self.0.store(0, Relaxed);
+            }
+        })
+    }
+
+    /// Whether `process` was forked by one that had a filter.
+    fn is_before(&self, process: i32) -> bool {
+        ![0, process].contains(&self.0.load(Relaxed))
+    }
+
+    fn confines(&self, process: i32, is_sibling: bool) -> bool {
+        self.0.load(Relaxed) != 0 && (!is_sibling || self.is_before(process))
+    }
+}
+
+fn own_program() -> i32 {
+    program().as_raw_nonzero().get()
+}
+
+/// The process puts a filter on itself by `call`, or fails to.
+pub fn enter<R>(call: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
+    FIRST.enter(call)
+}
+
+/// Whether the calling thread is of a process that has a filter of the program's. Threads that the
+/// filter was not put on are taken for confined as well.
+pub fn is_confined() -> bool {
+    FIRST.confines(own_program(), is_here())
+}
+
+/// Whether the process was forked by one that had a filter: then the filter's exceptions do not
+/// know its number.
+pub fn is_child() -> bool {
+    FIRST.is_before(own_program())
+}
+
+/// Fails on a confined thread, which is not to open, look for or remove anything.
+pub fn allows_paths() -> Result<(), Errno> {
+    if is_confined() { Err(Errno::PERM) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_a_filter_and_who_has_not() {
+        let first = First(AtomicI32::new(0));
+        let own = getpid().as_raw_nonzero().get();
+        assert!(!first.confines(own, false) && !first.is_before(own));
+        assert_eq!(first.enter(|| Err::<(), _>(Errno::INVAL)), Err(Errno::INVAL));
+        assert!(!first.confines(own, false));
+        assert_eq!(first.enter(|| Ok(first.confines(own, false))), Ok(true));
+        // A further filter that cannot be put on takes nothing away.
+        assert_eq!(first.enter(|| Err::<(), _>(Errno::INVAL)), Err(Errno::INVAL));
+        assert!(first.confines(own, false) && !first.is_before(own));
+        // The sibling was there before; that of a child was not.
+        assert!(!first.confines(own, true));
+        let child = own + 1;
+        assert!(first.is_before(child) && [true, false].iter().all(|s| first.confines(child, *s)));
+    }
+
+    #[test]
+    fn without_a_filter_everything_is_opened() {
+        assert_eq!(allows_paths(), Ok(()));
+    }
+}
