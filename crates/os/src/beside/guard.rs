@@ -2,9 +2,7 @@
 
 use crate::confined;
 use crate::process::{is_here, program};
-use crate::units::PAGE_SIZE;
 use rustix::process::Pid;
-use std::arch::global_asm;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use syscalls::{Sysno, raw_syscall};
 
@@ -17,35 +15,6 @@ use syscalls::{Sysno, raw_syscall};
 /// closed first. Nobody has to run for that.
 pub(super) struct Guard {
     ends: [AtomicI32; 2],
-}
-
-// Unmaps all memory below this code and ends the process. With it go what the program keeps, the
-// stacks of both, and the code of the C library, so that each of the program's threads ends by a
-// fault that it cannot handle, also one that waits for a page. No stack is used behind that.
-global_asm!(
-    ".pushsection .text.overspill_take_memory,\"ax\",@progbits",
-    ".hidden overspill_take_memory",
-    ".globl overspill_take_memory",
-    ".type overspill_take_memory, @function",
-    "overspill_take_memory:",
-    "lea rsi, [rip + overspill_take_memory]",
-    "and rsi, -{page}",
-    "mov edi, {page}",
-    "sub rsi, rdi",
-    "mov eax, {munmap}",
-    "syscall",
-    "xor edi, edi",
-    "mov eax, {exit_group}",
-    "syscall",
-    "ud2",
-    ".popsection",
-    page = const PAGE_SIZE,
-    munmap = const libc::SYS_munmap,
-    exit_group = const libc::SYS_exit_group,
-);
-
-unsafe extern "C" {
-    fn overspill_take_memory() -> !;
 }
 
 pub(super) static GUARD: Guard = Guard { ends: [const { AtomicI32::new(-1) }; 2] };
@@ -93,18 +62,14 @@ pub fn end_program() -> ! {
     std::process::abort()
 }
 
-/// Kills the program, by its number. Who was forked in a sandbox has no exception for that, and
-/// ends otherwise: a thread of the program's exits with the status that a shell has for such an
-/// end, and the sibling takes the memory away.
+/// Kills the program, by its number. Who was forked in a sandbox has no exception for that: there a
+/// thread of the program's exits, with the status that a shell has for such an end, and whether the
+/// sibling may kill is for the program's filter to say.
 pub fn kill_program() {
-    if !confined::is_child() {
-        let _ = rustix::process::kill_process(program(), rustix::process::Signal::KILL);
-    } else if is_here() {
-        // SAFETY: it ends the sibling, and the program is to end.
-        unsafe { overspill_take_memory() }
-    } else {
+    if confined::is_child() && !is_here() {
         const KILLED: i32 = 128 + libc::SIGKILL;
         // SAFETY: the call does not return.
         unsafe { raw_syscall!(Sysno::exit_group, KILLED) };
     }
+    let _ = rustix::process::kill_process(program(), rustix::process::Signal::KILL);
 }
