@@ -90,7 +90,8 @@ const FALLBACKS: [[Mobility; 2]; Mobility::LISTED] = [
 pub enum Need {
     /// A fault: never the reserve below the min watermark.
     Fault,
-    /// Reclaim, which needs a few frames in order to free many: all but the last.
+    /// Reclaim, which needs a few frames in order to free many: all, also what is promised. A
+    /// buffer that is charged then exceeds the limit for a moment.
     Reclaim,
     /// Whatever the limit: while reclaim is frozen for a fork.
     Over,

@@ -91,8 +91,10 @@ pub fn report(line: impl Display) {
     // Not opened anew if it can be helped: a file would have a position of its own then, and a
     // socket cannot be.
     let program = process::program().as_raw_nonzero().get();
-    let path = format!("/proc/{program}/fd/2");
-    let opened = || descriptors::open_path(|| rustix::fs::open(&path, flags, Mode::empty()));
+    let mut path = Text { bytes: [0; REPORT_BYTES], len: 0 };
+    let _ = write!(path, "/proc/{program}/fd/2");
+    let opened =
+        || descriptors::open_path(|| rustix::fs::open(path.as_bytes(), flags, Mode::empty()));
     let file = descriptors::duplicate(process::program(), 2).or_else(|_| opened()).map(Held::new);
     match file.as_ref().map(Held::fd) {
         Ok(fd) if is_standard_error(fd) => {

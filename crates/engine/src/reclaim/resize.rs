@@ -75,7 +75,10 @@ impl<B: Backing> Reclaim<B> {
         let allocator = &self.memory.frames.allocator;
         match self.memory.words.load(page).state() {
             State::Resident(old) if allocator.is_isolated(old) => {
-                let Some(new) = allocator.alloc(0, Mobility::Movable, Need::Over) else { return };
+                // None while more is in use than the limit: then reclaim has to go first.
+                let Some(new) = allocator.alloc(0, Mobility::Movable, Need::Reclaim) else {
+                    return;
+                };
                 let word =
                     self.memory.words.try_lock_if(page, |w| w.state() == State::Resident(old));
                 if let Some(word) = word {
