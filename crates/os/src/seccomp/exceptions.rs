@@ -8,7 +8,7 @@
 //!
 //! The address is no secret: who has got hold of the program can jump to any instruction of the
 //! engine's with registers of their choice. So an exception is bound to the arguments that the
-//! engine makes the call with ([`BOUND`]), as far as they matter: descriptors to the engine's
+//! engine makes the call with (`BOUND`), as far as they matter: descriptors to the engine's
 //! numbers, processes to this one and its sibling. Nothing among them opens, looks up or removes a
 //! name, connects, executes, makes memory executable, or touches another process. What the engine
 //! would want of that kind it does without ([`crate::confined`]).
