@@ -228,6 +228,42 @@ fn writes_from_outside_of_the_job() {
     }
 }
 
+/// Whichever way a descriptor for direct I/O comes, it is seen, so that no page leaves while a
+/// device writes to it. By signal the program's own memory is never handed to a device.
+#[test]
+fn doors_to_direct_io() {
+    const DOORS: [&str; 8] = [
+        "mkostemp",
+        "mkostemps64",
+        "recvmsg",
+        "recvmmsg",
+        "syscall-recvmsg",
+        "pidfd_getfd",
+        "openat2",
+        "fcntl",
+    ];
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    let program = SCRATCH.program("doors.c");
+    let seen = |door: &str| {
+        let room = SCRATCH.room(&format!("doors.{door}"));
+        let report = room.path.join("stats.json");
+        let mut command = Command::new(overspill);
+        command.args(["run", "--memory", "16M", "--fault", "thread", "--swap"]).arg(&room.path);
+        command.arg("--stats-json").arg(&report).arg("--").arg(&program).arg(door);
+        command.current_dir(&room.path).env("XDG_RUNTIME_DIR", &room.path);
+        let outcome = process::run(clean(&mut command), TIME_LIMIT);
+        assert_eq!(outcome.status, 0, "{door}: {outcome:?}");
+        let left_out = outcome.stdout.contains("left out");
+        (!left_out).then(|| Report::read(&report).total("dma_seen") > 0)
+    };
+    match seen("none") {
+        None => return skipped("there is no direct I/O where the tests run"),
+        Some(seen) => assert!(!seen, "it is seen where nothing can be"),
+    }
+    let missed: Vec<_> = DOORS.iter().filter(|door| seen(door) != Some(true)).collect();
+    assert!(missed.is_empty(), "not seen: {missed:?}");
+}
+
 /// A process that reclaims only when it must still shrinks before it forks.
 #[test]
 fn forks_without_reclaim_ahead_of_need() {

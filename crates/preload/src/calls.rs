@@ -120,12 +120,8 @@ functions! {
     PROCESS_VM_WRITEV c"process_vm_writev" process_vm_writev = Long SYS_process_vm_writev(6);
     /// sendmsg(2).
     SENDMSG c"sendmsg" sendmsg = Long SYS_sendmsg(3);
-    /// recvmsg(2).
-    RECVMSG c"recvmsg" recvmsg = Long SYS_recvmsg(3);
     /// sendmmsg(2).
     SENDMMSG c"sendmmsg" sendmmsg = Int SYS_sendmmsg(4);
-    /// recvmmsg(2).
-    RECVMMSG c"recvmmsg" recvmmsg = Int SYS_recvmmsg(5);
     /// epoll_wait(2).
     EPOLL_WAIT c"epoll_wait" epoll_wait = Int SYS_epoll_wait(4) ["rsi"];
     /// poll(2).
@@ -175,6 +171,8 @@ functions! {
 // Called by what is exported elsewhere ([`crate::dma`]) or replaced in a table.
 functions! {
     INNER, allow(missing_docs);
+    RECVMSG c"recvmsg" recvmsg = Long SYS_recvmsg(3);
+    RECVMMSG c"recvmmsg" recvmmsg = Int SYS_recvmmsg(5);
     OPEN c"open" open = Int SYS_open(3) ["rdi"];
     OPEN64 c"open64" open64 = Int SYS_open(3) ["rdi"];
     OPENAT c"openat" openat = Int SYS_openat(4) ["rsi"];

@@ -5,20 +5,24 @@
 //! seen to open the door to such I/O, the pool evicts only in the way that refuses pinned pages.
 //! What counts:
 //!
-//! - a descriptor with O_DIRECT: opened, set later by fcntl, or inherited ([`scan_inherited`]);
+//! - a descriptor with O_DIRECT: opened, set later by fcntl, inherited ([`scan_inherited`]), or got
+//!   from another process;
 //! - a device opened under /dev, other than those that never touch memory directly (null, zero,
 //!   random, terminals);
 //! - Linux AIO and io_uring, by system call or through libaio and liburing.
 //!
-//! Not seen: a descriptor with O_DIRECT received over a socket, a device opened by another path,
-//! sockets of AF_XDP and AF_ALG, and libaio or liburing linked statically (their system calls do
-//! not pass through the C library). The setting `out=move` is for those.
+//! Not seen: a device opened by another path, sockets of AF_XDP and AF_ALG, and libaio or liburing
+//! linked statically (their system calls do not pass through the C library). The setting `out=move`
+//! is for those.
 
+use self::received::look_at_message;
 use crate::sys::real;
 use crate::{calls, pool, remote};
 use overspill_os::{Errno, tls};
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+mod received;
 
 /// Nothing more to look for: there is no pool, or DMA has been seen.
 static DONE: AtomicBool = AtomicBool::new(true);
@@ -65,13 +69,17 @@ fn scan_inherited() {
         if overspill_os::descriptors::is_engines(fd) {
             continue;
         }
-        // SAFETY: asking for the flags of any number is harmless.
-        let flags = unsafe { syscalls::raw_syscall!(syscalls::Sysno::fcntl, fd, libc::F_GETFL) };
-        if crate::sys::check(flags).is_ok_and(|flags| flags as i32 & libc::O_DIRECT != 0) {
+        if is_direct(fd) {
             DONE.store(true, Ordering::Relaxed);
             return pool::dma_seen();
         }
     }
+}
+
+fn is_direct(fd: c_int) -> bool {
+    // SAFETY: asking for the flags of any number is harmless.
+    let flags = unsafe { syscalls::raw_syscall!(syscalls::Sysno::fcntl, fd, libc::F_GETFL) };
+    crate::sys::check(flags).is_ok_and(|flags| flags as i32 & libc::O_DIRECT != 0)
 }
 
 /// Whether a character device never reads or writes a program's memory directly.
@@ -113,6 +121,48 @@ pub fn look_at_open(fd: c_int, path: *const c_char, flags: c_int) {
     if fd >= 0 && looking() {
         look_closer(fd, path, flags);
     }
+}
+
+/// Looks at a descriptor just got, of which nothing is known but its number.
+fn look_at(fd: c_int) {
+    if fd >= 0 && looking() && (is_direct(fd) || is_dma_device(fd)) {
+        seen();
+    }
+}
+
+/// Functions that return a descriptor, which is looked at: the C library makes their calls inside.
+macro_rules! made_inside {
+    ($($(#[$doc:meta])* $name:literal $symbol:ident($($argument:ident: $type:ty),*);)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            ///
+            /// As for the C library's function.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C" fn $symbol($($argument: $type),*) -> c_int {
+                // SAFETY: the caller's promise.
+                let fd = unsafe {
+                    real!($name as unsafe extern "C" fn($($type),*) -> c_int)($($argument),*)
+                };
+                look_at(fd);
+                fd
+            }
+        )*
+    };
+}
+
+made_inside! {
+    /// mkostemp(3).
+    c"mkostemp" mkostemp(template: *mut c_char, flags: c_int);
+    /// mkostemp64(3).
+    c"mkostemp64" mkostemp64(template: *mut c_char, flags: c_int);
+    /// mkostemps(3).
+    c"mkostemps" mkostemps(template: *mut c_char, suffix: c_int, flags: c_int);
+    /// mkostemps64(3).
+    c"mkostemps64" mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int);
+    /// open_by_handle_at(2).
+    c"open_by_handle_at" open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int);
 }
 
 /// A function of C's, so that those that call it need nothing for the case that it panics: a
@@ -297,6 +347,19 @@ pub unsafe fn raw_call(
             libc::SYS_open => {
                 look_at_open(result as c_int, arguments[0] as *const c_char, arguments[1] as c_int)
             }
+            libc::SYS_openat2 | libc::SYS_open_by_handle_at | libc::SYS_pidfd_getfd => {
+                look_at(result as c_int)
+            }
+            libc::SYS_fcntl if arguments[1] as c_int == libc::F_SETFL => {
+                look_at(arguments[0] as c_int)
+            }
+            // SAFETY: the kernel has filled it in.
+            libc::SYS_recvmsg => unsafe { look_at_message(arguments[1] as *const libc::msghdr) },
+            // SAFETY: as above, so many.
+            libc::SYS_recvmmsg => (0..result as usize).for_each(|i| unsafe {
+                let messages = arguments[1] as *const libc::mmsghdr;
+                look_at_message(&raw const (*messages.add(i)).msg_hdr)
+            }),
             _ => {}
         }
     }
