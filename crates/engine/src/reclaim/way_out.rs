@@ -237,14 +237,12 @@ impl<B: Backing> Reclaim<B> {
         let start = Instant::now();
         let backing = &self.memory.frames.backing;
         let dst = self.memory.frames.arena.frame_range(frame.0, pages.len()).start;
-        let first = self.memory.address_range(pages.start..pages.start + 1);
+        let first = PageIndex(pages.start);
         let mut done = backing.move_out(dst, self.memory.address_range(pages));
-        if done.bytes == 0 && done.stop == Some(Stop::Busy) && exclusive {
-            // Shared since a fork? Make it the process's own, and try once more; if it is pinned,
-            // it stays.
-            if vm::make_exclusive(first.clone()).is_ok() {
-                done = backing.move_out(dst, first);
-            }
+        // Shared since a fork? Once more, as the process's own; if it is pinned, it stays.
+        let busy = done.bytes == 0 && done.stop == Some(Stop::Busy);
+        if busy && exclusive && self.make_exclusive(first) {
+            done = backing.move_out(dst, self.memory.address_range(first.0..first.0 + 1));
         }
         let count = done.bytes >> PAGE_SHIFT;
         // The kernel does not move what is pinned. Who writes without a pin does so to the same
@@ -254,6 +252,21 @@ impl<B: Backing> Reclaim<B> {
         }
         self.way_out.record(0, start.elapsed().as_nanos() as u64, count);
         (count, done.stop)
+    }
+
+    /// Makes a locked page that is shared since a fork the process's own; whether it is.
+    fn make_exclusive(&self, page: PageIndex) -> bool {
+        let range = self.memory.address_range(page.0..page.0 + 1);
+        // 1. A write to a protected page is a fault, and nobody would serve it while this thread
+        //    waits. Where nothing protects it any more, it is not known to be clean.
+        let dirtied =
+            self.memory.words.try_update(page, |word| word.is_clean().then(|| word.clean(false)));
+        if let Some((word, _)) = dirtied {
+            self.swap.drop_copy(page, word);
+        }
+        // 2. Write.
+        self.memory.frames.backing.unprotect(range.clone()).is_ok()
+            && vm::make_exclusive(range).is_ok()
     }
 
     /// Gives pages that have moved to frames from `frame` on their new words, and their own frames
