@@ -46,6 +46,7 @@ FLOORS = {
         "memory", "swap", "reclaim", "fault", "control", "space", "error", "config", "engine",
         "pool", "lib",
     ],
+    "torture": ["table", "plan", "job", "watch", "events", "run", "reduce", "main"],
     "bench": [
         "contents", "usage", "workload", "measure", "model", "render", "machine", "work", "fixture",
         "benches", "lib", "bin", "main",

@@ -58,6 +58,13 @@ pub enum Command {
     Probe(ProbeArgs),
     /// List the settings that `overspill run --set` takes: values, default, meaning
     Settings(SettingsArgs),
+    /// Torture jobs: built with the benches, and not installed
+    #[command(hide = true, disable_help_flag = true)]
+    Torture {
+        /// What its command line says.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
 }
 
 /// `overspill probe`.

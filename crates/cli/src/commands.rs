@@ -8,6 +8,7 @@ mod settings;
 mod stat;
 mod swapoff;
 mod swapon;
+mod torture;
 
 use crate::args::Command;
 use crate::failure::Failure;
@@ -23,5 +24,6 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Swapoff(args) => swapoff::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Settings(args) => settings::run(&args),
+        Command::Torture { args } => torture::run(&args),
     }
 }

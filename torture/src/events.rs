@@ -1,0 +1,135 @@
+//! What happens to the job from outside, as the seed has it.
+
+use crate::job::Job;
+use crate::plan::Plan;
+use crate::watch;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
+
+/// Longest that a command to the job may take. Commands wait 5 s for processes that are stopped.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// splitmix64, as the load has it.
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn below(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % below
+    }
+}
+
+/// Who makes things happen.
+#[derive(Debug)]
+pub struct Events<'a> {
+    plan: &'a Plan,
+    random: Random,
+    /// The second device is in use.
+    has_more: bool,
+    has_failed: bool,
+    /// The largest budget that the job has had, in MiB.
+    pub most_mib: u64,
+}
+
+impl Events<'_> {
+    pub fn new(plan: &Plan) -> Events<'_> {
+        let random = Random::new(plan.seed);
+        Events { plan, random, has_more: false, has_failed: false, most_mib: plan.memory_mib }
+    }
+
+    /// A tick, of which there are five a second: one thing may happen. What is wrong, if a command
+    /// to the job failed in a way that it may not.
+    pub fn tick(&mut self, job: &Job, is_late: bool) -> Result<(), String> {
+        let happens =
+            |class, one_in, random: &mut Random| self.plan.does(class) && random.below(one_in) == 0;
+        let [kill, stop, budget, devices, errors] =
+            [("kill", 4), ("stop", 8), ("budget", 12), ("devices", 20), ("errors", 20)]
+                .map(|(class, one_in)| happens(class, one_in, &mut self.random));
+        if kill {
+            self.signal(job, Signal::KILL);
+        }
+        if stop && let Some(process) = self.signal(job, Signal::STOP) {
+            std::thread::sleep(Duration::from_millis(self.random.below(400)));
+            let _ = kill_process(process, Signal::CONT);
+        }
+        if budget {
+            self.change_budget(job)?;
+        }
+        if devices {
+            self.change_devices(job)?;
+        }
+        if errors && is_late && !self.has_failed {
+            self.has_failed = true;
+            self.fail_a_device(job)?;
+        }
+        Ok(())
+    }
+
+    /// One of the job's working processes gets a signal.
+    fn signal(&mut self, job: &Job, signal: Signal) -> Option<Pid> {
+        let threads = job.table.threads();
+        let chosen = threads.get(self.random.below(threads.len().max(1) as u64) as usize)?;
+        let process = Pid::from_raw(chosen.process)?;
+        // Not somebody who has got the number since.
+        job.processes().contains(&chosen.process).then_some(())?;
+        kill_process(process, signal).ok().map(|()| process)
+    }
+
+    fn change_budget(&mut self, job: &Job) -> Result<(), String> {
+        let mib = self.plan.memory_mib * (60 + self.random.below(80)) / 100;
+        self.most_mib = self.most_mib.max(mib);
+        // 1: not kept yet.
+        command(job, "set", &["--memory", &format!("{mib}M"), "--wait", "0"], &[0, 1])
+    }
+
+    fn change_devices(&mut self, job: &Job) -> Result<(), String> {
+        let more = job.room().join("more");
+        let more = more.to_string_lossy();
+        self.has_more = !self.has_more;
+        if self.has_more {
+            command(job, "swapon", &["-p", "9", &more], &[0])
+        } else {
+            // 2: nothing takes the pages, so that it stays.
+            command(job, "swapoff", &[&more], &[0, 2])
+        }
+    }
+
+    /// A device loses what is on it: who needs that gets SIGBUS, and nobody else.
+    fn fail_a_device(&mut self, job: &Job) -> Result<(), String> {
+        let path = job.room().join("fails");
+        let name = path.to_string_lossy();
+        let mut options = fs::File::options();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let file = file.map_err(|error| format!("{name}: {error}"))?;
+        command(job, "swapon", &["-p", "10", &format!("{name}:256M")], &[0])?;
+        std::thread::sleep(Duration::from_secs(1));
+        job.table.allow_lost_pages();
+        file.set_len(4096).map_err(|error| format!("{name}: {error}"))?;
+        std::thread::sleep(Duration::from_secs(1));
+        // 64: some of its pages could not be read.
+        command(job, "swapoff", &[&name], &[0, 2, 64])
+    }
+}
+
+/// Gives the job a command, which is to end with one of these statuses.
+fn command(job: &Job, name: &str, args: &[&str], expected: &[i32]) -> Result<(), String> {
+    let shown = format!("overspill {name} {}", args.join(" "));
+    match job.control(name, args, LIMIT) {
+        Some((status, _)) if expected.contains(&status) => Ok(()),
+        Some((status, said)) => Err(format!("{shown} ended with status {status}: {said}")),
+        None => {
+            let stacks = watch::stacks(&job.processes());
+            Err(format!("{shown} did not end in {} s:\n{stacks}", LIMIT.as_secs()))
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The torture in short, and that it finds what is wrong.
+
+use overspill_tests::process::{Outcome, run};
+use overspill_tests::{Scratch, clean, overspill, skipped};
+use std::path::Path;
+use std::process::Command;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
+const LIMIT: Duration = Duration::from_secs(400);
+
+/// `overspill-torture ARGS`; none where nothing can be run.
+fn torture(name: &str, args: &[&str]) -> Option<Outcome> {
+    overspill(&SCRATCH)?;
+    let program = Path::new(env!("CARGO_BIN_EXE_overspill-torture"));
+    if !program.with_file_name("overspill").exists() {
+        skipped("the command is not built beside the torture: cargo build --workspace");
+        return None;
+    }
+    let room = SCRATCH.room(name);
+    let mut command = Command::new(program);
+    clean(&mut command).args(args).arg("--dir").arg(&room.path);
+    let outcome = run(&mut command, LIMIT);
+    let left = std::fs::read_dir(&room.path).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "{name}: it leaves nothing behind");
+    Some(outcome)
+}
+
+#[test]
+fn everything_that_can_happen_does_and_nothing_is_wrong() {
+    let args = ["--seconds", "12", "--seed", "20261125", "--no-reduce"];
+    let Some(outcome) = torture("everything", &args) else { return };
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+    assert_eq!(outcome.stdout.matches("nothing found").count(), 2, "{outcome:?}");
+}
+
+/// Many processes that fork, and children that are killed at any instruction.
+#[test]
+fn a_tree_that_is_killed_leaves_nothing_behind() {
+    let args = "--seconds 8 --seed 7 --memory 160M --processes 12 --threads 1 --size 16M \
+                --only touch,map,fork,slay,kill,stop --no-reduce --json";
+    let args: Vec<_> = args.split_whitespace().collect();
+    let Some(outcome) = torture("tree", &args) else { return };
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+    assert!(!outcome.stdout.contains("\"killed\":0,"), "nobody was killed: {outcome:?}");
+}
+
+#[test]
+fn a_wrong_byte_is_found_and_told_in_few_words() {
+    let args = ["--seconds", "20", "--seed", "3", "--fault", "signal"];
+    let args = [&args[..], &["--only", "touch,map,heap,break,budget"]].concat();
+    let Some(outcome) = torture("wrong", &args) else { return };
+    assert_eq!(outcome.status, 1, "{outcome:?}");
+    let again = outcome.stdout.lines().find(|line| line.starts_with("again: ")).unwrap_or("");
+    assert!(again.contains("--seed 3 ") && again.contains("break"), "{outcome:?}");
+    assert!(again.contains("--processes 1 --threads 1"), "{outcome:?}");
+    assert!(!again.contains("heap") && !again.contains("budget"), "{outcome:?}");
+}
+
+#[test]
+fn a_thread_that_stands_still_is_found_with_what_it_waits_for() {
+    let args = ["--seconds", "40", "--seed", "3", "--fault", "signal", "--patience", "3"];
+    let args = [&args[..], &["--only", "touch,hang", "--no-reduce"]].concat();
+    let Some(outcome) = torture("hang", &args) else { return };
+    assert_eq!(outcome.status, 1, "{outcome:?}");
+    assert!(outcome.stdout.contains("stands still"), "{outcome:?}");
+    assert!(outcome.stdout.contains("call "), "{outcome:?}");
+}
+
+#[test]
+fn bad_input_is_told() {
+    let Some(outcome) = torture("only", &["--only", "kill"]) else { return };
+    assert_eq!(outcome.status, 3, "{outcome:?}");
+    assert!(outcome.stderr.contains("the load has nothing to do"), "{outcome:?}");
+    let Some(outcome) = torture("class", &["--only", "tuch"]) else { return };
+    assert_eq!(outcome.status, 2, "{outcome:?}");
+}
