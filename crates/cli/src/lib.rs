@@ -1,4 +1,4 @@
-//! The `overspill` command.
+//! The `overspill` command, which its program calls ([`main`]).
 //!
 //! From the bottom up, each knowing only those before it: [`failure`] (every refusal), [`signals`],
 //! [`swap`] and [`memory`] (devices and budget), [`rundir`] (where statistics are kept), [`report`]
@@ -7,6 +7,8 @@
 //! (what the library is told), [`commands`].
 
 #![forbid(unsafe_code)]
+// Hardly anything is public; the documentation is for those who work on it.
+#![allow(rustdoc::private_intra_doc_links)]
 
 mod args;
 mod commands;
@@ -20,10 +22,12 @@ mod rundir;
 mod signals;
 mod swap;
 
+pub use control::protocol;
 use failure::Failure;
 use std::process::ExitCode;
 
-fn main() -> ExitCode {
+/// Does what the command line says; the exit status.
+pub fn main() -> ExitCode {
     let result = failure::check_simulation().and_then(|()| commands::run(args::parse().command));
     match result {
         Ok(status) => ExitCode::from(status),
