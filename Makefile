@@ -10,7 +10,7 @@ export OVERSPILL_BIN ?= $(abspath $(RELEASE)/overspill)
 BINDIR = $(DESTDIR)$(PREFIX)/bin
 LIBDIR = $(DESTDIR)$(PREFIX)/lib/overspill
 
-.PHONY: build product help install uninstall demo test packages fmt tidy lint doc unit
+.PHONY: build product help install uninstall demo test packages fmt tidy audit lint doc unit
 .PHONY: proof proof-quick programs programs-quick clean
 
 build: ## Build everything (the default)
@@ -38,7 +38,8 @@ demo: product ## Run a job in a quarter of the memory that it takes, and show th
 	demo/demo.sh
 
 test: ## All that CI runs, with one line of counts at the end (under 20 minutes on two cores)
-	@$(PYTHON) tests/proof/steps.py fmt tidy product+packages unit programs-quick+lint+doc+proof-quick
+	@$(PYTHON) tests/proof/steps.py \
+		fmt tidy audit product+packages unit programs-quick+lint+doc+proof-quick
 
 packages: ## Install the programs that `make test` tests with (Debian or Ubuntu, as root)
 	tests/proof/install.sh
@@ -51,6 +52,9 @@ fmt: ## Check the formatting, where rustfmt exists
 tidy: ## The house rules that a program can check: floors, lengths, names in ARCHITECTURE.md
 	$(PYTHON) tests/tidy.py
 
+audit: ## Known flaws, licences and sources of the dependencies; says what it cannot look at here
+	$(PYTHON) tests/audit.py
+
 lint: ## clippy without warnings, where it exists
 	@if ! $(CARGO) clippy --version >/dev/null 2>&1; then echo "skipped: there is no clippy"; \
 	else $(CARGO) clippy --workspace --all-targets -- -D warnings; fi
@@ -58,7 +62,7 @@ lint: ## clippy without warnings, where it exists
 doc: ## Build the documentation without warnings
 	@# The command and the library have the same name: the pages of the command go elsewhere.
 	rm -rf $(CARGO_TARGET_DIR)/doc $(CARGO_TARGET_DIR)/doc-command
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p overspill-cli --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p overspill-cli --no-deps --document-private-items
 	mv $(CARGO_TARGET_DIR)/doc $(CARGO_TARGET_DIR)/doc-command
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --exclude overspill-cli --no-deps
 

@@ -39,7 +39,7 @@ FLOORS = {
     ],
     "crates/cli": [
         "failure", "signals", "swap", "memory", "rundir", "report", "control", "args", "program",
-        "env", "commands", "main",
+        "env", "commands", "lib", "main",
     ],
     "crates/engine": [
         "units", "stats", "base", "account", "workingset", "frame", "slot", "zpool", "device",

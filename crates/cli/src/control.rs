@@ -371,8 +371,7 @@ fn exchange(directory: &Directory, launcher: u32, pid: u32, request: Request) ->
     let sent = stream.write_all(&protocol::line(&Call { version: VERSION, pid, request }));
     sent.or_else(|error| if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })?;
     let line = read_line(&mut stream, REPLY_MAX, Instant::now() + REPLY_TIME)?;
-    let answer: Answer = serde_json::from_slice(&line)?;
-    Ok(answer.reply)
+    Ok(protocol::parse_answer(&line)?.reply)
 }
 
 /// A variable in the form of /proc/PID/environ.

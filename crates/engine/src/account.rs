@@ -46,6 +46,9 @@ const HIGH: usize = BUDGET + 1;
 const VICTIM: usize = HIGH + 1;
 const PEAK: usize = VICTIM + 1;
 const WRITING: usize = PEAK + 1;
+/// Most pages that a cell counts: as many as addresses reach. Other processes write the table, and
+/// whatever they wrote, sums of all entries stay within a word, in bytes too.
+const PAGES_MAX: u64 = 1 << 35;
 /// Of that cell, the bits of the entry; the rest is when it was chosen, in milliseconds.
 const VICTIM_BITS: u32 = PLACES.trailing_zeros();
 
@@ -120,7 +123,7 @@ impl Account {
 
     /// Pages that all may have together.
     pub fn budget(&self) -> u64 {
-        self.cells[BUDGET].load(Relaxed)
+        self.cells[BUDGET].load(Relaxed).min(PAGES_MAX)
     }
 
     /// Changes it.
@@ -146,7 +149,8 @@ impl Account {
     }
 
     fn entries(&self) -> impl Iterator<Item = Member> + '_ {
-        (1..=self.cells[HIGH].load(SeqCst) as usize).filter_map(|at| self.member(at))
+        let high = self.cells[HIGH].load(SeqCst).min(PLACES as u64 - 1);
+        (1..=high as usize).filter_map(|at| self.member(at))
     }
 
     /// Everybody who leases something.
@@ -166,7 +170,7 @@ impl Account {
 
     /// The most that were, as far as it was noted.
     pub fn peak(&self) -> u64 {
-        self.cells[PEAK].load(Relaxed)
+        self.cells[PEAK].load(Relaxed).min(PAGES_MAX)
     }
 
     /// A process of the job is about to write into the memory of one, for the first time: said
@@ -231,7 +235,7 @@ impl Member {
 
     /// Pages that it may have.
     pub fn lease(&self) -> u64 {
-        self.cell(LEASE).load(SeqCst)
+        self.cell(LEASE).load(SeqCst).min(PAGES_MAX)
     }
 
     /// Leases up to `most` pages more, and none if there are not `least`, so that `reserve` pages
@@ -268,9 +272,10 @@ impl Member {
             2 => Mood::Stuck,
             _ => Mood::Dormant,
         };
-        let [used, unmanaged, keeps] = [USED, UNMANAGED, KEEPS].map(get);
-        let (rate, want) = (get(RATE), get(WANT));
-        let (size, adjusted) = (get(SIZE), get(ADJUSTED) as i64);
+        let pages = |cell| get(cell).min(PAGES_MAX);
+        let [used, unmanaged, keeps] = [USED, UNMANAGED, KEEPS].map(pages);
+        let (rate, want) = (pages(RATE), pages(WANT));
+        let (size, adjusted) = (pages(SIZE), get(ADJUSTED) as i64);
         Told { used, unmanaged, keeps, rate, want, mood, size, adjusted }
     }
 

@@ -69,6 +69,13 @@ mod thread;
 mod trap;
 mod userfaultfd;
 
+/// Makes a system call of these bytes on managed memory, and panics where it does not what it does
+/// elsewhere: for the fuzz target, which is built as unit tests are.
+#[cfg(test)]
+pub fn explore(bytes: &[u8]) {
+    trap::explore::play(bytes);
+}
+
 #[cfg(not(test))]
 #[global_allocator]
 static RUST_HEAP: heap::RustHeap = heap::RustHeap;

@@ -41,6 +41,8 @@ use std::mem::offset_of;
 pub mod around;
 mod bounce;
 mod data;
+#[cfg(test)]
+pub mod explore;
 mod present;
 mod structures;
 mod submit;

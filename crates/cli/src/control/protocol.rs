@@ -131,8 +131,9 @@ pub struct Budget {
     pub reached: u64,
     /// How many of them found nothing more that could be taken out of memory.
     pub stuck: u64,
-    /// What all of them use, and what of it is memory that is not managed.
+    /// What all of them use.
     pub used_bytes: u64,
+    /// What of it is memory that is not managed.
     pub unmanaged_bytes: u64,
     /// Those that use most, one by one; no more than a reply has room for.
     pub largest: Vec<Process>,
@@ -259,6 +260,14 @@ pub fn parse(line: &[u8]) -> Result<Call, String> {
     serde_json::from_slice(line).map_err(broken)
 }
 
+/// Reads an answer.
+///
+/// # Errors
+/// Where it is none.
+pub fn parse_answer(line: &[u8]) -> serde_json::Result<Answer> {
+    serde_json::from_slice(line)
+}
+
 /// A message as a line.
 pub fn line(message: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(message).expect("messages are numbers and text");
@@ -336,6 +345,48 @@ mod tests {
                 Ok(call) => prop_assert_eq!(parse(&line(&call)), Ok(call)),
                 Err(sentence) => {
                     prop_assert!(!sentence.is_empty() && !sentence.contains('\n'), "{}", sentence);
+                }
+            }
+        }
+
+        /// An answer may be another program's: it is one, or an error, and whatever figures are in
+        /// it can be reckoned with.
+        #[test]
+        fn damaged_answers_are_read_or_refused(
+            figures in prop::collection::vec(any::<u64>(), 12),
+            buckets in prop::collection::vec((any::<u16>(), any::<u64>()), 0..9),
+            at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            let waited = |n: usize| Waited {
+                avg: [figures[n], figures[n + 1], figures[n + 2]],
+                total_us: figures[n + 3],
+            };
+            let mut stats = Stats::new(figures[0], figures[1], &Snapshot::default());
+            stats.pressure = [waited(2), waited(6)];
+            stats.latency = vec![buckets; FaultSource::ALL.len() + 1];
+            let budget = Budget {
+                processes: figures[0],
+                answered: figures[0],
+                used_bytes: figures[1],
+                unmanaged_bytes: figures[2],
+                ..Budget::default()
+            };
+            for reply in [Reply::Stats(Box::new(stats)), Reply::Budget(budget)] {
+                let mut sent = line(&Answer { version: VERSION, reply });
+                match parse_answer(&sent).unwrap().reply {
+                    Reply::Stats(stats) => {
+                        let all = stats.latency().all();
+                        let pressure = stats.pressure().to_string();
+                        let _ = (all.total_ns(), all.within_ns(999), pressure);
+                    }
+                    Reply::Budget(budget) => drop(budget.is_reached()),
+                    _ => unreachable!(),
+                }
+                let at = at.index(sent.len());
+                sent[at] = byte;
+                if let Ok(answer) = parse_answer(&sent) {
+                    prop_assert_eq!(parse_answer(&line(&answer)).unwrap(), answer);
                 }
             }
         }

@@ -145,6 +145,41 @@ proptest! {
     }
 }
 
+/// What may stand in a cell that another process has written.
+fn word() -> impl Strategy<Value = u64> {
+    let places = PLACES as u64;
+    let edges = [0, 1, places - 1, places, PAGES_MAX, 1 << 31, 1 << 63, u64::MAX];
+    prop_oneof![prop::sample::select(edges.to_vec()), any::<u64>()]
+}
+
+proptest! {
+    /// The table is memory of other processes: whatever is in it, it is read, and added up.
+    #[test]
+    fn whatever_others_wrote_is_read(
+        head in prop::collection::vec(word(), ENTRY),
+        entries in prop::collection::vec(word(), 4 * ENTRY),
+        last in prop::collection::vec(word(), ENTRY),
+    ) {
+        let account = account();
+        let fill = |at: usize, words: &[u64]| {
+            let cells = account.cells[at..].iter().zip(words);
+            cells.for_each(|(cell, word)| cell.store(*word, Relaxed));
+        };
+        fill(0, &head);
+        fill(ENTRY, &entries);
+        fill((PLACES - 1) * ENTRY, &last);
+        let told: u64 = account.members().map(|member| member.told().unmanaged).sum();
+        prop_assert!(told <= 5 * PAGES_MAX && account.leased() <= 5 * PAGES_MAX);
+        prop_assert!(account.budget() <= PAGES_MAX && account.peak() <= PAGES_MAX);
+        for (member, _) in account.members().map(|member| (member, 0)).chain(account.victim()) {
+            let _ = (member.is_doomed(), member.process().1.to_string(), member.mark().is_own());
+            prop_assert!(member.take(0, 100, 100) <= 100);
+        }
+        account.reap();
+        prop_assert!(account.enter().is_none_or(|member| member.entry() < PLACES));
+    }
+}
+
 /// What is done wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mistake {

@@ -181,15 +181,19 @@ struct Meter {
 impl Meter {
     /// Goes on to `now`, at which some thread had been stalled for `some_us` in all and the program
     /// had `worked`.
+    ///
+    /// What a job waits is kept by others too: whatever they wrote, nothing is negative.
     fn advance(&mut self, now: Duration, some_us: u64, worked: Duration) {
-        let (period, worked_now) = (now - self.now, worked.saturating_sub(self.worked));
+        let worked_now = worked.saturating_sub(self.worked);
+        let period = now.saturating_sub(self.now);
         let left = period.saturating_sub(worked_now).as_micros() as u64;
-        self.full_us += left.min(some_us - self.some_us);
+        let full_us = left.min(some_us.saturating_sub(self.some_us));
+        self.full_us = self.full_us.saturating_add(full_us);
         (self.now, self.some_us, self.worked) = (now, some_us, worked);
-        let period = now - self.averaged;
+        let period = now.saturating_sub(self.averaged);
         if period >= AVERAGED {
-            self.some.add(period, some_us - self.averaged_some_us);
-            self.full.add(period, self.full_us - self.averaged_full_us);
+            self.some.add(period, some_us.saturating_sub(self.averaged_some_us));
+            self.full.add(period, self.full_us.saturating_sub(self.averaged_full_us));
             (self.averaged, self.averaged_some_us, self.averaged_full_us) =
                 (now, some_us, self.full_us);
         }

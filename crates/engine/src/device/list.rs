@@ -16,6 +16,8 @@ use std::str::FromStr;
 /// First item: what it is, and the version of its form. The number of the list follows. An item
 /// ends with a zero byte, which is in no path.
 const HEAD: &str = "overspill-swaps-1";
+/// Longest list that is read: as many devices as there may be, with the longest paths, are less.
+const BYTES_MAX: u64 = 1 << 20;
 /// The list's file in the directory of a run, and the next one before it takes its place.
 const FILE_NAME: &str = "swaps";
 const NEXT_NAME: &str = "swaps.next";
@@ -70,10 +72,14 @@ impl JobSwaps {
     /// # Errors
     /// Those of the file system; `InvalidData` for what is no list.
     pub fn read(run_dir: &Directory) -> io::Result<JobSwaps> {
+        let no_list = || Error::new(ErrorKind::InvalidData, "it is no list of swap devices");
         let mut text = String::new();
-        File::from(run_dir.open_shared(FILE_NAME, OFlags::RDONLY)?).read_to_string(&mut text)?;
-        text.parse()
-            .map_err(|NoList| Error::new(ErrorKind::InvalidData, "it is no list of swap devices"))
+        let file = File::from(run_dir.open_shared(FILE_NAME, OFlags::RDONLY)?);
+        file.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > BYTES_MAX {
+            return Err(no_list());
+        }
+        text.parse().map_err(|NoList| no_list())
     }
 
     fn parse(text: &str) -> Option<JobSwaps> {
@@ -138,6 +144,10 @@ mod tests {
             std::fs::write(path.join(FILE_NAME), broken).unwrap();
             assert!(JobSwaps::read(&run_dir).is_err(), "{broken}");
         }
+        // What has no end is not read to its end.
+        let endless = format!("overspill-swaps-1 1\0{}", "0 /a\0".repeat(1 << 18));
+        std::fs::write(path.join(FILE_NAME), endless).unwrap();
+        assert!(JobSwaps::read(&run_dir).is_err());
         std::fs::remove_dir_all(path).unwrap();
     }
 }

@@ -33,8 +33,9 @@ const LOOKS: usize = 8;
 const KEEP: usize = 128 << 10;
 const KEPT_WHOLE: usize = 2;
 
-/// Most bytes of data that go through one buffer at once.
-pub const CHUNK: usize = 1 << 20;
+/// Most bytes of data that go through one buffer at once; few in tests, which walk the parts of
+/// large calls many times.
+pub const CHUNK: usize = if cfg!(test) { 32 << 10 } else { 1 << 20 };
 
 /// One size.
 struct Class {
@@ -164,7 +165,7 @@ pub fn start() -> Result<(), Errno> {
 
 /// Gives a call a buffer with room for `bytes`; None when there is no memory.
 pub fn claim(record: &mut Record, bytes: usize) -> Option<Buffer> {
-    let len = bytes + size_of::<Header>() + 16;
+    let len = bytes.checked_add(size_of::<Header>() + 16)?;
     let thread = tls::number() as u32;
     let found = CLASSES.iter().zip(SIZES).enumerate().find(|(_, (_, size))| len <= *size);
     if let Some((index, (class, size))) = found
@@ -181,7 +182,7 @@ pub fn claim(record: &mut Record, bytes: usize) -> Option<Buffer> {
         let header = Header { class: index, number, len: size, used: size_of::<Header>() };
         return Some(begin(record, class.base.load(Relaxed) + number * size, header));
     }
-    let len = len.next_multiple_of(PAGE_SIZE);
+    let len = len.checked_next_multiple_of(PAGE_SIZE)?;
     let header = Header { class: MAPPED, number: 0, len, used: size_of::<Header>() };
     Some(begin(record, map(len).ok()?, header))
 }

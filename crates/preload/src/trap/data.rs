@@ -63,8 +63,17 @@ pub fn shape(number: i64) -> Option<Shape> {
     Some(Shape { form, input })
 }
 
+impl Shape {
+    /// Whether a call of this shape takes data that are gone then.
+    pub fn takes(self) -> bool {
+        self.input
+    }
+}
+
 /// Most elements of a vector (UIO_MAXIOV), and of what else is counted here.
 const VECTOR_MAX: usize = 1024;
+/// Where addresses of programs end.
+const ADDRESSES_END: usize = 1 << 47;
 /// Longest address of a socket, and most bytes of control data.
 const ADDRESS_MAX: usize = size_of::<libc::sockaddr_storage>();
 const CONTROL_MAX: usize = 64 << 10;
@@ -85,8 +94,9 @@ struct Job {
     /// Bytes to be moved, and that were moved.
     total: usize,
     done: usize,
-    /// Bytes that the parts hold.
+    /// Bytes that the parts hold, and may hold at most.
     handed: usize,
+    most: usize,
     /// Whether more parts follow one that was moved as a whole.
     goes_on: bool,
     /// What is taken of the buffer without the parts.
@@ -96,6 +106,8 @@ struct Job {
     messages: *mut Message,
     headers: *mut mmsghdr,
     timeout: [usize; 2],
+    /// Bytes that the program has for an address.
+    room: u32,
 }
 
 /// One message.
@@ -106,6 +118,17 @@ struct Message {
     before: msghdr,
     whole: *mut iovec,
     parts_count: usize,
+}
+
+/// Bytes that a vector takes of a buffer beside its data: a piece that is for direct I/O begins
+/// where it does in its page.
+fn alignment(vector: *const iovec, count: usize) -> usize {
+    let mut bytes = PAGE_SIZE;
+    memory::for_each(vector as usize, count, |piece: iovec| {
+        let is_aligned = piece.iov_len >= DIRECT_MIN && pool::contains(piece.iov_base as usize);
+        bytes += if is_aligned { PAGE_SIZE } else { 0 };
+    });
+    bytes
 }
 
 /// Bytes of a job beside its data.
@@ -148,12 +171,16 @@ fn new_job(buffer: &mut Buffer, arguments: [usize; 6]) -> Option<&'static mut Jo
     }
 }
 
-/// Whether a piece of memory is as the call needs it; what is not managed is the kernel's affair.
+/// Whether a piece of memory is as the call needs it. What is not managed is the kernel's affair,
+/// but for what is no memory at all: the kernel sees that before it begins, and would not see it in
+/// a part.
 fn is_usable(piece: &iovec, input: bool) -> bool {
     let start = piece.iov_base as usize;
+    let Some(end) = start.checked_add(piece.iov_len).filter(|end| *end <= ADDRESSES_END) else {
+        return false;
+    };
     let access = if input { Access::Write } else { Access::Read };
-    !pool::contains(start)
-        || pool::accessible(start..start.saturating_add(piece.iov_len), access) >= piece.iov_len
+    !pool::contains(start) || pool::accessible(start..end, access) >= piece.iov_len
 }
 
 /// Copies the program's vector into the buffer; None where it is not one.
@@ -291,6 +318,16 @@ fn is_file(fd: usize) -> bool {
 
 /// Whether a descriptor is a socket on which data are a stream, so that parts do not show.
 fn is_stream(fd: usize) -> bool {
+    socket_type(fd) == Some(libc::SOCK_STREAM)
+}
+
+/// Whether it is one on which each call is a message.
+fn is_of_messages(fd: usize) -> bool {
+    socket_type(fd).is_some_and(|kind| kind != libc::SOCK_STREAM)
+}
+
+/// The type of a socket; None of anything else.
+fn socket_type(fd: usize) -> Option<i32> {
     let (mut kind, mut len) = (0i32, size_of::<i32>() as u32);
     // SAFETY: the kernel writes one integer.
     let ret = unsafe {
@@ -303,5 +340,5 @@ fn is_stream(fd: usize) -> bool {
             &raw mut len
         )
     };
-    sys::check(ret).is_ok() && kind == libc::SOCK_STREAM
+    sys::check(ret).is_ok().then_some(kind)
 }

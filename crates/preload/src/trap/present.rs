@@ -4,6 +4,9 @@
 //! Made again after EFAULT, with more pages around each address, since a page may have left
 //! meanwhile and since it is not known how far the kernel reads. EFAULT says that the call has done
 //! nothing; calls for which that is not so are elsewhere ([`super::structures`], [`super::data`]).
+//!
+//! Not covered: a call that needs its sixth argument ([`has_sixth`]) and is handed more memory than
+//! the program may access fails, also where the kernel would not get as far as that.
 
 use super::{NEVER, Next, ON_FAULT, Record};
 use crate::memory::strings;
@@ -14,18 +17,22 @@ use crate::{memory, pool};
 use overspill_os::{PAGE_SIZE, seccomp};
 
 /// Whether a call reads all of its sixth argument: such a call cannot be let through.
-fn has_sixth(number: usize) -> bool {
-    matches!(
-        number as i64,
-        libc::SYS_recvfrom
-            | libc::SYS_pselect6
-            | libc::SYS_epoll_pwait
-            | libc::SYS_epoll_pwait2
-            | libc::SYS_process_vm_readv
-            | libc::SYS_process_vm_writev
-            | SYS_IO_PGETEVENTS
-    )
+pub fn has_sixth(number: usize, arguments: &[usize; 6]) -> bool {
+    match number as i64 {
+        // It says how long the fifth is, if there is one.
+        libc::SYS_recvfrom | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => arguments[4] != 0,
+        libc::SYS_pselect6
+        | libc::SYS_process_vm_readv
+        | libc::SYS_process_vm_writev
+        | SYS_IO_PGETEVENTS => true,
+        _ => false,
+    }
 }
+
+/// Most elements of a vector (UIO_MAXIOV), and requests that are looked at: the kernel refuses
+/// more, or takes fewer.
+const VECTOR_MAX: usize = 1024;
+const REQUESTS_MAX: usize = 1 << 16;
 
 /// Where nothing is mapped, and no filter looks.
 pub const NOWHERE: usize = 64;
@@ -35,7 +42,7 @@ pub const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// The call with its pages present.
 pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
-    if has_sixth(record.number) {
+    if has_sixth(record.number, &arguments) {
         // The kernel is to say what it says of memory that is not there.
         let is_nowhere =
             |at: usize| pool::contains(at) && pool::accessible(at..at + 1, Access::Read) == 0;
@@ -114,7 +121,7 @@ fn touch_strings(array: usize) {
 
 /// Makes what a vector names present.
 pub fn vector(at: usize, count: usize) {
-    memory::for_each(at, count, |libc::iovec { iov_base, iov_len }| {
+    memory::for_each(at, count.min(VECTOR_MAX), |libc::iovec { iov_base, iov_len }| {
         if iov_len != 0 {
             touch(iov_base as usize, iov_len);
         }
@@ -143,7 +150,7 @@ struct ControlBlock {
 /// Calls `each` with every piece of memory that an array of `count` control blocks names, and the
 /// blocks themselves.
 pub fn control_blocks(at: usize, count: usize, mut each: impl FnMut(usize, usize)) {
-    memory::for_each(at, count, |block: usize| {
+    memory::for_each(at, count.min(REQUESTS_MAX), |block: usize| {
         let Some(ControlBlock { opcode, buffer, bytes, .. }) = memory::read(block) else { return };
         each(block, 64);
         let (buffer, bytes) = (buffer as usize, bytes as usize);
@@ -151,8 +158,9 @@ pub fn control_blocks(at: usize, count: usize, mut each: impl FnMut(usize, usize
         match opcode {
             0 | 1 => each(buffer, bytes),
             7 | 8 => {
-                each(buffer, bytes.saturating_mul(size_of::<libc::iovec>()));
-                memory::for_each(buffer, bytes, |piece: libc::iovec| {
+                let pieces = bytes.min(VECTOR_MAX);
+                each(buffer, pieces * size_of::<libc::iovec>());
+                memory::for_each(buffer, pieces, |piece: libc::iovec| {
                     each(piece.iov_base as usize, piece.iov_len)
                 });
             }

@@ -37,14 +37,21 @@ pub struct Argument {
     size: Size,
     /// Whether the kernel writes it.
     out: bool,
+    /// Whether the kernel writes it only where it can, and does not mind where not.
+    at_will: bool,
 }
 
 const fn read(at: usize, size: Size) -> Argument {
-    Argument { at, size, out: false }
+    Argument { at, size, out: false, at_will: false }
 }
 
 const fn written(at: usize, size: Size) -> Argument {
-    Argument { at, size, out: true }
+    Argument { at, size, out: true, at_will: false }
+}
+
+/// A time of which the kernel leaves what was not waited of it, if it can.
+const fn left(at: usize) -> Argument {
+    Argument { at, size: TIMESPEC, out: true, at_will: true }
 }
 
 const SIGSET: Size = Bytes(8);
@@ -61,16 +68,13 @@ pub fn list(number: i64) -> Option<&'static [Argument]> {
     of_waiting(number).or_else(|| of_taking(number))
 }
 
-const SELECT: &[Argument] =
-    &[written(1, Set(0)), written(2, Set(0)), written(3, Set(0)), written(4, TIMESPEC)];
+const SELECT: &[Argument] = &[written(1, Set(0)), written(2, Set(0)), written(3, Set(0)), left(4)];
 
 /// Those of a call that only waits: for descriptors, a time, a child, a signal.
 fn of_waiting(number: i64) -> Option<&'static [Argument]> {
     Some(match number {
         libc::SYS_poll => const { &[written(0, Each(8, 1))] },
-        libc::SYS_ppoll => {
-            const { &[written(0, Each(8, 1)), written(2, TIMESPEC), read(3, SIGSET)] }
-        }
+        libc::SYS_ppoll => const { &[written(0, Each(8, 1)), left(2), read(3, SIGSET)] },
         libc::SYS_select => SELECT,
         libc::SYS_pselect6 => {
             const {
@@ -78,7 +82,7 @@ fn of_waiting(number: i64) -> Option<&'static [Argument]> {
                     written(1, Set(0)),
                     written(2, Set(0)),
                     written(3, Set(0)),
-                    written(4, TIMESPEC),
+                    left(4),
                     read(5, Bytes(2 * size_of::<usize>())),
                 ]
             }
@@ -202,31 +206,42 @@ fn len(argument: Argument, arguments: &[usize; 6]) -> Option<usize> {
     }
 }
 
-/// Prepares a call; None where its memory is not as it should be, or where there is too much of it.
-pub fn begin(record: &mut Record, list: &[Argument], mut arguments: [usize; 6]) -> Option<Next> {
-    let copies = |arguments: &[usize; 6]| {
-        list.iter()
-            .filter(|argument| pool::contains(arguments[argument.at]))
-            .copied()
-            .collect::<ArgumentList>()
-    };
-    let wanted = copies(&arguments);
+/// Those of a list that are managed.
+fn copies(list: &[Argument], arguments: &[usize; 6]) -> ArgumentList {
+    let managed = list.iter().filter(|argument| pool::contains(arguments[argument.at]));
+    managed
+        .map(|argument| {
+            let is_writable = || usable(*argument, arguments, Access::Write).is_some();
+            Argument { out: argument.out && (!argument.at_will || is_writable()), ..*argument }
+        })
+        .collect()
+}
+
+/// Bytes of an argument; None where the program may not access all of them.
+fn usable(argument: Argument, arguments: &[usize; 6], access: Access) -> Option<usize> {
+    let (start, len) = (arguments[argument.at], len(argument, arguments)?);
+    (pool::accessible(start..start.checked_add(len)?, access) >= len).then_some(len)
+}
+
+/// How much room copies take; None where the program may not access all that is to be copied.
+pub fn measure(list: &[Argument], arguments: &[usize; 6]) -> Option<usize> {
     // An integer that says how long another is may itself be in managed memory: read as the program
     // would.
     let mut total = size_of::<[Copied; MOST]>() + 16;
-    for argument in wanted.iter() {
-        let len = len(*argument, &arguments)?;
-        let range = arguments[argument.at]..arguments[argument.at].checked_add(len)?;
+    for argument in copies(list, arguments).iter() {
         let access = if argument.out { Access::Write } else { Access::Read };
-        if pool::accessible(range, access) < len {
-            return None;
-        }
+        let len = usable(*argument, arguments, access)?;
         let copies = if argument.out { 2 } else { 1 };
-        total = total.checked_add((len.checked_next_multiple_of(16)? + 16).checked_mul(copies)?)?;
+        let room = len.checked_next_multiple_of(16)?.checked_add(16)?.checked_mul(copies)?;
+        total = total.checked_add(room)?;
     }
-    if total > bounce::CHUNK {
-        return None;
-    }
+    Some(total)
+}
+
+/// Prepares a call; None where its memory is not as it should be, or where there is too much of it.
+pub fn begin(record: &mut Record, list: &[Argument], mut arguments: [usize; 6]) -> Option<Next> {
+    let total = measure(list, &arguments).filter(|total| *total <= bounce::CHUNK)?;
+    let wanted = copies(list, &arguments);
     let mut buffer = bounce::claim(record, total)?;
     let table = buffer.array::<Copied>(MOST)?;
     for (n, slot) in (0..MOST).map(|n| (n, wanted.get(n))) {

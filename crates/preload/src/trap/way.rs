@@ -1,6 +1,7 @@
 //! Which way a call goes.
 
 use super::{ALWAYS, Next, Record, bounce, data, present, structures, submit};
+use crate::memory::touch::TRIES;
 use crate::sys::failure;
 use crate::userfaultfd;
 
@@ -34,6 +35,16 @@ pub fn copy(record: &mut Record, arguments: [usize; 6]) -> Option<Next> {
     }
 }
 
+/// Whether a call that could not be prepared is made no more than once: what the kernel fails with
+/// EFAULT, since the program may not access the memory, it has done all the same.
+fn is_once(number: usize, arguments: &[usize; 6]) -> bool {
+    match of(number) {
+        Way::Data(shape) => shape.takes(),
+        Way::Structures(list) => structures::measure(list, arguments).is_none(),
+        Way::Submit | Way::Present => false,
+    }
+}
+
 /// Prepares a call.
 pub fn begin(record: &mut Record, arguments: [usize; 6]) -> Next {
     let [first, second, third, ..] = arguments;
@@ -49,6 +60,9 @@ pub fn begin(record: &mut Record, arguments: [usize; 6]) -> Next {
     if prepared.is_none() {
         // It cannot be done with a buffer: the program's mistake, or something that nobody does.
         bounce::release(record);
+        if is_once(record.number, &arguments) {
+            record.tries = TRIES - 1;
+        }
     }
     prepared.unwrap_or_else(|| present::call(record, arguments))
 }

@@ -152,7 +152,9 @@ fn rounded(value: f64) -> f64 {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::commands::stat::table;
     use crate::control::protocol::Waited;
+    use proptest::prelude::*;
 
     pub fn stats(elapsed_ms: u64, counters: &[(Counter, u64)]) -> Stats {
         let counters =
@@ -183,6 +185,33 @@ pub mod tests {
             0.0,
             "no time is no reason to divide by it"
         );
+    }
+
+    proptest! {
+        /// What a job says of itself may be anything: it is shown.
+        #[test]
+        fn whatever_a_job_says_is_shown(
+            before in prop::collection::vec(any::<u64>(), Counter::ALL.len() + 10),
+            now in prop::collection::vec(any::<u64>(), Counter::ALL.len() + 10),
+        ) {
+            let said = |figures: &[u64]| {
+                let (counters, rest) = figures.split_at(Counter::ALL.len());
+                let names = Counter::ALL.iter().copied().zip(counters.iter().copied());
+                let mut stats = stats(0, &names.collect::<Vec<_>>());
+                stats.elapsed_us = rest[0];
+                stats.pressure = [1, 5].map(|n| Waited {
+                    avg: [rest[n], rest[n + 1], rest[n + 2]],
+                    total_us: rest[n + 3],
+                });
+                stats.latency = vec![vec![(rest[9] as u16, rest[9]); 3]; 5];
+                stats
+            };
+            let sample = Sample::new(1, &said(&before), &said(&now));
+            let pressure = sample.pressure.to_string();
+            let shown = [table::line(&sample), table::latency(&sample), pressure];
+            prop_assert!(shown.iter().all(|text| !text.is_empty()));
+            prop_assert!(!sample.json(Duration::from_secs(1)).to_string().contains('\n'));
+        }
     }
 
     #[test]

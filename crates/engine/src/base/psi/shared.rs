@@ -74,7 +74,7 @@ impl JobPressure {
     fn publish_at(&self, now_us: u64, worked: Duration) {
         self.cells[WORKED_NS].fetch_add(worked.as_nanos() as u64, Relaxed);
         let until = self.cells[UNTIL_US].load(Relaxed);
-        if until != 0 && now_us < until + PUBLISH_EVERY.as_micros() as u64
+        if until != 0 && now_us < until.saturating_add(PUBLISH_EVERY.as_micros() as u64)
             || self.cells[UNTIL_US].compare_exchange(until, now_us, Relaxed, Relaxed).is_err()
         {
             return;
@@ -137,6 +137,7 @@ pub fn clock_us() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn job() -> JobPressure {
         let cells = [const { AtomicU64::new(0) }; JobPressure::CELLS];
@@ -174,6 +175,27 @@ mod tests {
         let Pressure { some, full } = job.pressure();
         assert!(some.total_us == 2_000_000 && some == full, "{some:?} {full:?}");
         assert!((1800..1830).contains(&some.avg[0]), "1 - exp(-2 / 10): {some:?}");
+    }
+
+    proptest! {
+        /// The cells are memory of other processes: whatever is in them is brought up to date.
+        #[test]
+        fn whatever_others_wrote_is_gone_on_from(
+            words in prop::collection::vec(
+                prop_oneof![Just(0), Just(1), Just(u64::MAX), any::<u64>()],
+                JobPressure::CELLS,
+            ),
+            now in 1..1u64 << 50,
+        ) {
+            let job = job();
+            job.cells.iter().zip(words).for_each(|(cell, word)| cell.store(word, Relaxed));
+            job.count().enter(now);
+            job.publish_at(now, Duration::from_millis(1));
+            job.count().leave(now + 5);
+            job.count().forget(now + 10);
+            job.publish_at(now + 10_000_000, Duration::from_millis(1));
+            let _ = job.pressure();
+        }
     }
 
     #[test]

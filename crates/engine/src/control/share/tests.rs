@@ -1,4 +1,6 @@
 use super::*;
+use crate::account::Account;
+use proptest::prelude::*;
 
 const BUDGET: u64 = 32 << 10;
 
@@ -103,4 +105,30 @@ fn who_is_at_rest_keeps_what_it_had_to_bring_in_again() {
     assert_eq!(doing.keeps(Mood::AtRest), FLOOR);
     doing.moved -= STILL_AFTER;
     assert_eq!(doing.keeps(Mood::AtRest), REST_PAGES);
+}
+
+proptest! {
+    /// Others say of themselves what they like: no more than there is comes of it.
+    #[test]
+    fn whatever_others_say_a_process_gives_what_it_has_at_most(
+        said in prop::collection::vec(
+            prop::array::uniform7(prop_oneof![Just(0), Just(1), Just(u64::MAX), any::<u64>()]),
+            1..5,
+        ),
+        budget in any::<u64>(),
+    ) {
+        let account = Account::of_family(budget).unwrap();
+        let tell = |[lease, used, unmanaged, keeps, rate, want, mood]: [u64; 7]| {
+            let moods = [Mood::Busy, Mood::AtRest, Mood::Stuck, Mood::Dormant];
+            let mood = moods[mood as usize % moods.len()];
+            let member = account.enter().unwrap();
+            member.set(lease);
+            member.tell(Told { used, unmanaged, keeps, rate, want, mood, ..Told::default() });
+            Side { lease: member.lease(), told: member.told() }
+        };
+        let sides: Vec<Side> = said.into_iter().map(tell).collect();
+        for own in &sides {
+            prop_assert!(gives(*own, &sides, account.budget(), 1000) <= 2 * own.lease);
+        }
+    }
 }

@@ -21,7 +21,11 @@ pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option
     let single = iovec { iov_base: start as *mut _, iov_len: len };
     is_usable(&single, shape.input).then_some(())?;
     let parts = len > CHUNK && is_stream(fd);
-    let room = if parts { CHUNK } else { len };
+    let room = match pool::contains(start) {
+        true if parts => CHUNK,
+        true => len,
+        false => 0,
+    };
     let mut buffer = bounce::claim(record, overhead(1) + room + ADDRESS_MAX + 2 * PAGE_SIZE)?;
     let job = new_job(&mut buffer, arguments)?;
     job.whole = buffer.array::<iovec>(1)?;
@@ -36,15 +40,19 @@ pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option
         // Where the length is not there the kernel says so, when it comes to that.
         if pool::contains(address_len) && usable(address_len, size_of::<u32>(), true).is_none() {
             job.timeout[1] = NOWHERE;
-        } else if pool::contains(address_len) {
+        } else if (pool::contains(address) || pool::contains(address_len))
+            && let Some(len) = memory::read::<u32>(address_len)
+        {
+            // The kernel writes how long the address is in place of how much room there is for it.
             let copy = buffer.array::<u32>(1)?;
-            // SAFETY: the program may read it.
-            unsafe { copy.write((address_len as *const u32).read_unaligned()) };
-            job.timeout[1] = copy as usize;
+            // SAFETY: room for one.
+            unsafe { copy.write(len) };
+            (job.timeout[1], job.room) = (copy as usize, len);
         }
-        if pool::contains(address) && job.timeout[1] != 0 {
-            let len = memory::read::<u32>(job.timeout[1]).unwrap_or(0);
-            usable(address, (len as usize).min(ADDRESS_MAX), true)?;
+        if pool::contains(address) && job.timeout[1] == 0 {
+            job.timeout[0] = NOWHERE;
+        } else if pool::contains(address) {
+            usable(address, (job.room as usize).min(ADDRESS_MAX), true)?;
             job.timeout[0] = buffer.array::<u8>(ADDRESS_MAX)? as usize;
         }
     } else if pool::contains(address) {
@@ -66,8 +74,7 @@ fn hand_over(record: &mut Record, shape: Shape) -> Next {
     let mut buffer = Buffer::of(record);
     let job = job(record);
     buffer.cut(job.used);
-    let most =
-        if job.goes_on { (job.total - job.done).min(CHUNK) } else { job.total.min(buffer.rest()) };
+    let most = if job.goes_on { (job.total - job.done).min(CHUNK) } else { job.total };
     let (_, bytes) = replace(&mut buffer, job.whole, 1, job.parts, job.done, most, shape);
     job.handed = bytes;
     record.finish = ALWAYS;
@@ -87,26 +94,18 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
     if shape.input {
         copy_out(job.whole, 1, job.parts, job.done, result.min(job.handed));
         let [_, _, _, _, address, address_len] = job.arguments;
-        if address != 0 && job.timeout[1] != 0 {
-            // SAFETY: the kernel has written the length; the program may write to both, as was
-            // checked.
+        if address != 0 && job.timeout[1] != address_len {
+            let [copy, len] = job.timeout;
+            // SAFETY: the kernel has written both copies; the program has as much room for the
+            // address as was checked, and has handed over the place of the length.
             unsafe {
-                let len = (job.timeout[1] as *const u32).read_unaligned();
-                if job.timeout[0] != address {
-                    let before = if job.timeout[1] == address_len {
-                        len
-                    } else {
-                        (address_len as *const u32).read_unaligned()
-                    };
-                    let bytes = (len.min(before) as usize).min(ADDRESS_MAX);
-                    std::ptr::copy_nonoverlapping(
-                        job.timeout[0] as *const u8,
-                        address as *mut u8,
-                        bytes,
-                    );
+                let len = (len as *const u32).read();
+                if copy != address {
+                    let bytes = (len.min(job.room) as usize).min(ADDRESS_MAX);
+                    std::ptr::copy_nonoverlapping(copy as *const u8, address as *mut u8, bytes);
                 }
-                if job.timeout[1] != address_len {
-                    (address_len as *mut u32).write_unaligned(len);
+                if !memory::write(address_len, len) {
+                    return Next::Result(failure(libc::EFAULT));
                 }
             }
         }

@@ -61,17 +61,18 @@ impl Messages {
             if vectors > VECTOR_MAX || header.msg_controllen > CONTROL_MAX {
                 return None;
             }
-            let more = self.at_once(total(header.msg_iov, vectors)?)
-                + 2 * vectors * size_of::<iovec>()
+            let beside = 2 * vectors * size_of::<iovec>()
                 + header.msg_controllen
                 + ADDRESS_MAX
                 + size_of::<Message>()
                 + size_of::<mmsghdr>()
                 + 256;
-            if count > 0 && room + more > CHUNK {
+            let data = self.at_once(total(header.msg_iov, vectors)?);
+            let more = data.checked_add(beside + room)?;
+            if count > 0 && more > CHUNK {
                 break;
             }
-            room += more;
+            room = more;
             count += 1;
         }
         Some((room, count))

@@ -1,8 +1,8 @@
 //! read and write, and the same with vectors and offsets.
 
 use super::{
-    CHUNK, Form, Shape, VECTOR_MAX, copy_out, copy_vector, is_file, is_usable, job, new_job,
-    overhead, replace, total,
+    CHUNK, Form, Shape, VECTOR_MAX, alignment, copy_out, copy_vector, is_file, is_of_messages,
+    is_usable, job, new_job, overhead, replace, total,
 };
 use crate::sys::is_failure;
 use crate::trap::bounce::{self, Buffer};
@@ -23,9 +23,11 @@ pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option
     } else {
         total(arguments[1] as *const iovec, count)?
     };
-    // Each piece may need a page more to begin where it should.
-    let room = bytes.min(CHUNK) + (count * PAGE_SIZE).min(CHUNK / 2) + PAGE_SIZE;
-    let mut buffer = bounce::claim(record, overhead(count) + room)?;
+    let alignment =
+        if plain { 2 * PAGE_SIZE } else { alignment(arguments[1] as *const iovec, count) };
+    let most = if bytes > CHUNK && is_of_messages(arguments[0]) { bytes } else { CHUNK };
+    let room = bytes.min(most).checked_add(alignment + overhead(count))?;
+    let mut buffer = bounce::claim(record, room)?;
     let job = new_job(&mut buffer, arguments)?;
     job.whole = if plain {
         let whole = buffer.array::<iovec>(1)?;
@@ -35,7 +37,7 @@ pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option
     } else {
         copy_vector(&mut buffer, arguments[1], count, shape.input)?
     };
-    job.count = count;
+    (job.count, job.most) = (count, most);
     job.parts = buffer.array::<iovec>(count)?;
     job.total = total(job.whole, count)?;
     job.used = buffer.used();
@@ -48,7 +50,7 @@ fn hand_over(record: &mut Record, shape: Shape) -> Next {
     let mut buffer = Buffer::of(record);
     let job = job(record);
     buffer.cut(job.used);
-    let most = (job.total - job.done).min(CHUNK);
+    let most = (job.total - job.done).min(job.most);
     let (count, bytes) =
         replace(&mut buffer, job.whole, job.count, job.parts, job.done, most, shape);
     (job.parts_count, job.handed) = (count, bytes);

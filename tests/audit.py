@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""What the dependencies are: known flaws, licences, sources, versions twice.
+
+    tests/audit.py [--lock FILE]
+
+1. Each lock file names crates of crates.io only, each with a checksum. Needs nothing.
+2. cargo-deny looks at licences, sources and duplicates by deny.toml. Needs cargo-deny.
+3. It looks for known vulnerabilities, in a list that it fetches. Needs the network too.
+
+What cannot be done is skipped, and says so. Exit status 1 when something is not as it should be.
+With --lock only the first, of this file.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+REGISTRY = "registry+https://github.com/rust-lang/crates.io-index"
+# Seconds for a list that does not come.
+FETCH = 60
+
+
+def package(block):
+    """Name, source and checksum of a package of a lock file; None of our own have a source."""
+    fields = dict(re.findall(r'^(name|version|source|checksum) = "([^"]*)"$', block, re.M))
+    return f"{fields['name']} {fields['version']}", fields.get("source"), fields.get("checksum")
+
+
+def foreign(text):
+    """Packages of a lock file that come from elsewhere, or could be anything."""
+    packages = map(package, text.split("[[package]]\n")[1:])
+    return [
+        name for name, source, checksum in packages
+        if source is not None and (source != REGISTRY or checksum is None)
+    ]
+
+
+def look_at_lock(path):
+    """Whether a lock file names what it should."""
+    found = foreign(path.read_text())
+    for name in found:
+        print(f"audit: {path}: {name} is not from crates.io with a checksum")
+    return not found
+
+
+def deny(manifest, *arguments):
+    """Whether cargo-deny finds nothing."""
+    command = ["cargo", "deny", "--manifest-path", manifest, *arguments]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+
+
+def can(*command):
+    """Whether a command does what it is to do, in time."""
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=FETCH
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def main():
+    # What cargo-deny says comes between.
+    sys.stdout.reconfigure(line_buffering=True)
+    if sys.argv[1:2] == ["--lock"]:
+        return 0 if look_at_lock(pathlib.Path(sys.argv[2])) else 1
+    # The fuzz targets have a lock file where they were built.
+    locks = [lock for lock in (ROOT / "Cargo.lock", ROOT / "fuzz/Cargo.lock") if lock.exists()]
+    results, skipped = [look_at_lock(lock) for lock in locks], 0
+    manifests = [lock.with_name("Cargo.toml").relative_to(ROOT) for lock in locks]
+    if not can("cargo", "deny", "--version"):
+        print(
+            "SKIPPED: licences and known vulnerabilities of the dependencies: there is no "
+            "cargo-deny (cargo install --locked cargo-deny)"
+        )
+        skipped += 2
+    else:
+        results += [deny(manifest, "check", "licenses", "bans", "sources")
+                    for manifest in manifests]
+        if can("cargo", "deny", "fetch", "db"):
+            results += [deny(manifest, "--offline", "check", "advisories")
+                        for manifest in manifests]
+        else:
+            print(
+                "SKIPPED: known vulnerabilities of the dependencies: the list cannot be had from "
+                "https://github.com/RustSec/advisory-db"
+            )
+            skipped += 1
+    print(f"{results.count(True)} passed, {results.count(False)} failed, {skipped} skipped")
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
