@@ -15,7 +15,7 @@
 //! linked statically (their system calls do not pass through the C library). The setting `out=move`
 //! is for those.
 
-use self::received::look_at_message;
+use self::received::{look_at_message, look_at_messages};
 use crate::sys::real;
 use crate::{calls, pool, remote};
 use overspill_os::{Errno, tls};
@@ -123,8 +123,10 @@ pub fn look_at_open(fd: c_int, path: *const c_char, flags: c_int) {
     }
 }
 
-/// Looks at a descriptor just got, of which nothing is known but its number.
-fn look_at(fd: c_int) {
+/// Looks at a descriptor just got, of which nothing is known but its number. A function of C's, as
+/// [`look_closer`].
+#[inline(never)]
+extern "C" fn look_at(fd: c_int) {
     if fd >= 0 && looking() && (is_direct(fd) || is_dma_device(fd)) {
         seen();
     }
@@ -356,10 +358,9 @@ pub unsafe fn raw_call(
             // SAFETY: the kernel has filled it in.
             libc::SYS_recvmsg => unsafe { look_at_message(arguments[1] as *const libc::msghdr) },
             // SAFETY: as above, so many.
-            libc::SYS_recvmmsg => (0..result as usize).for_each(|i| unsafe {
-                let messages = arguments[1] as *const libc::mmsghdr;
-                look_at_message(&raw const (*messages.add(i)).msg_hdr)
-            }),
+            libc::SYS_recvmmsg => unsafe {
+                look_at_messages(arguments[1] as *const libc::mmsghdr, result as c_int)
+            },
             _ => {}
         }
     }

@@ -1,4 +1,7 @@
 //! Descriptors that come from other processes: in messages, and by pidfd_getfd(2).
+//!
+//! What looks are functions of C's, so that those that call them need nothing for the case that one
+//! panics: a cancellation in recvmsg(2) unwinds them.
 
 use super::{look_at, looking};
 use crate::{calls, sys};
@@ -9,7 +12,8 @@ use std::ffi::{c_int, c_uint};
 /// # Safety
 ///
 /// The message was filled in by the kernel.
-pub unsafe fn look_at_message(message: *const libc::msghdr) {
+#[inline(never)]
+pub unsafe extern "C" fn look_at_message(message: *const libc::msghdr) {
     if !looking() {
         return;
     }
@@ -26,6 +30,19 @@ pub unsafe fn look_at_message(message: *const libc::msghdr) {
             part = libc::CMSG_NXTHDR(message, part);
         }
     }
+}
+
+/// Looks at so many.
+///
+/// # Safety
+///
+/// As for one.
+#[inline(never)]
+pub unsafe extern "C" fn look_at_messages(messages: *const libc::mmsghdr, count: c_int) {
+    // SAFETY: the caller's promise.
+    (0..count).for_each(|i| unsafe {
+        look_at_message(&raw const (*messages.add(i as usize)).msg_hdr);
+    });
 }
 
 /// recvmsg(2).
@@ -73,7 +90,7 @@ pub unsafe extern "C" fn recvmmsg(
     unsafe {
         let receive = std::mem::transmute::<unsafe extern "C" fn(), Receive>(calls::recvmmsg);
         let received = receive(fd, messages, count, flags, timeout);
-        (0..received).for_each(|i| look_at_message(&raw const (*messages.add(i as usize)).msg_hdr));
+        look_at_messages(messages, received);
         received
     }
 }
