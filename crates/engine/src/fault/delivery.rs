@@ -17,7 +17,7 @@ use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::signal::{Blocked, Outcome, SignalFaults};
 use overspill_os::uffd::FaultEvent;
-use overspill_os::{PAGE_SIZE, beside, descriptors, thread, vm};
+use overspill_os::{Errno, PAGE_SIZE, beside, descriptors, thread, vm};
 use std::time::Instant;
 
 /// Events set aside because their page was somebody else's. One for each thread that waits; more
@@ -127,17 +127,24 @@ impl<B: Backing> Fault<B> {
 
     /// Makes the accesses to a page fail: SIGBUS for the program, EFAULT for a system call.
     fn fail_access(&self, page: PageIndex) {
-        let range = self.memory.address_range(page.0..page.0 + 1);
-        if !self.memory.frames.backing.can_poison()
-            || self.memory.frames.backing.poison(range).is_err()
-        {
+        let (backing, range) =
+            (&self.memory.frames.backing, self.memory.address_range(page.0..page.0 + 1));
+        let made =
+            if backing.can_poison() { backing.poison(range.clone()) } else { Err(Errno::NOSYS) };
+        match made {
+            Ok(()) => {}
+            // They fail already, as another thread came first, or the mapping has changed under the
+            // fault: the repeated access finds out.
+            Err(Errno::EXIST | Errno::NOENT) => drop(backing.wake(range)),
             // Before Linux 6.6 there is no way to fail one access: better end than hang or hand out
             // zeros.
-            thread::report(
-                "this kernel cannot fail a single access (UFFDIO_POISON, Linux 6.6): ending the \
-                 program",
-            );
-            beside::end_program();
+            Err(errno) => {
+                thread::report(format_args!(
+                    "this kernel cannot fail a single access ({errno}; UFFDIO_POISON, Linux 6.6): \
+                     ending the program"
+                ));
+                beside::end_program();
+            }
         }
     }
 }
