@@ -159,7 +159,9 @@ fn a_page_that_is_lost_is_lost_to_its_reader_alone() {
                 && line.contains("is not what was written")),
             "{said:?}"
         );
-        assert_eq!(report.total("fault_errors"), numbers[0]);
+        // Each page has two readers, who may come at once.
+        let errors = report.total("fault_errors");
+        assert!((numbers[0]..=2 * numbers[0]).contains(&errors), "{errors} of {numbers:?}");
         assert!(
             figure(&report, 0, "checksum_errors") >= 2 * numbers[0]
                 && figure(&report, 0, "read_errors") >= numbers[0]
