@@ -38,6 +38,19 @@ static struct sock_filter filter[] = {
 };
 static struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
 
+/* The filter with more calls that are allowed. */
+static struct sock_fprog with(const struct sock_filter *calls, size_t count)
+{
+    enum { HEAD = 4, ALL = sizeof filter / sizeof filter[0] };
+    static struct sock_filter longer[2 * ALL];
+    if (count > ALL)
+        die("too many calls");
+    memcpy(longer, filter, HEAD * sizeof filter[0]);
+    memcpy(longer + HEAD, calls, count * sizeof filter[0]);
+    memcpy(longer + HEAD + count, filter + HEAD, (ALL - HEAD) * sizeof filter[0]);
+    return (struct sock_fprog){(unsigned short)(ALL + count), longer};
+}
+
 static void work(int ends[2])
 {
     size_t bad = bad_pages(early, 512, 7);
@@ -122,16 +135,7 @@ static void threads(void)
             ALLOW(SYS_set_robust_list),
             ALLOW(SYS_rseq),
         };
-        enum {
-            HEAD = 4,
-            COUNT = sizeof filter / sizeof filter[0],
-            MORE = sizeof of_threads / sizeof of_threads[0]
-        };
-        struct sock_filter more[COUNT + MORE];
-        memcpy(more, filter, HEAD * sizeof filter[0]);
-        memcpy(more + HEAD, of_threads, sizeof of_threads);
-        memcpy(more + HEAD + MORE, filter + HEAD, (COUNT - HEAD) * sizeof filter[0]);
-        struct sock_fprog longer = {COUNT + MORE, more};
+        struct sock_fprog longer = with(of_threads, sizeof of_threads / sizeof of_threads[0]);
         pthread_t thread;
         failures = 0;
         pthread_create(&thread, NULL, in_thread, ends);
@@ -268,16 +272,7 @@ static void forks(void)
             ALLOW(SYS_getpid),
             ALLOW(SYS_gettid),
         };
-        enum {
-            HEAD = 4,
-            COUNT = sizeof filter / sizeof filter[0],
-            MORE = sizeof of_forks / sizeof of_forks[0]
-        };
-        struct sock_filter more[COUNT + MORE];
-        memcpy(more, filter, HEAD * sizeof filter[0]);
-        memcpy(more + HEAD, of_forks, sizeof of_forks);
-        memcpy(more + HEAD + MORE, filter + HEAD, (COUNT - HEAD) * sizeof filter[0]);
-        struct sock_fprog longer = {COUNT + MORE, more};
+        struct sock_fprog longer = with(of_forks, sizeof of_forks / sizeof of_forks[0]);
         char *memory = map_pages(PAGES);
         failures = 0;
         fill(memory, PAGES, 1);

@@ -69,14 +69,13 @@ static void renew(struct worker *w, struct region *r, size_t page)
     fill_page(r->at + page * PAGE, r->tags[page]);
 }
 
-/* One of its regions, and a run of pages in it. */
+/* One of its regions, and a run of pages in it. The first region is always there. */
 static struct region *some(struct worker *w, size_t *from, size_t *count, size_t most)
 {
-    struct region *r = NULL;
-    for (int i = 0; i < REGIONS * 4 && (!r || !r->at); i++)
+    struct region *r;
+    do
         r = &w->regions[draw(w, REGIONS)];
-    if (!r->at)
-        return NULL;
+    while (!r->at);
     *from = draw(w, r->pages);
     *count = 1 + draw(w, least(most, r->pages - *from));
     return r;
@@ -109,8 +108,6 @@ static void touch(struct worker *w)
 {
     size_t from, count;
     struct region *r = some(w, &from, &count, 64);
-    if (!r)
-        return;
     check_run(r, from, count);
     if (draw(w, 2))
         for (size_t page = from; page < from + count; page++)
@@ -119,7 +116,7 @@ static void touch(struct worker *w)
 
 static void map(struct worker *w)
 {
-    struct region *r = &w->regions[draw(w, REGIONS)];
+    struct region *r = &w->regions[1 + draw(w, REGIONS - 1)];
     size_t pages = 1 + draw(w, w->most / 2);
     if (r->at && draw(w, 3) == 0) {
         check_run(r, 0, r->pages);
@@ -136,8 +133,6 @@ static void remap(struct worker *w)
 {
     size_t from, count;
     struct region *r = some(w, &from, &count, 1);
-    if (!r)
-        return;
     size_t pages = 1 + draw(w, 2 * r->pages);
     if (w->pages - r->pages + pages > w->most)
         pages = r->pages;
@@ -173,8 +168,6 @@ static void advise(struct worker *w)
                                MADV_NOHUGEPAGE, MADV_RANDOM, MADV_NORMAL};
     size_t from, count;
     struct region *r = some(w, &from, &count, 64);
-    if (!r)
-        return;
     char *at = r->at + from * PAGE;
     switch (draw(w, 3)) {
     case 0:
@@ -203,8 +196,6 @@ static void protect(struct worker *w)
 {
     size_t from, count;
     struct region *r = some(w, &from, &count, 32);
-    if (!r)
-        return;
     char *at = r->at + from * PAGE;
     int access = draw(w, 2) ? PROT_READ : PROT_NONE;
     if (mprotect(at, count * PAGE, access))
@@ -223,8 +214,6 @@ static void lock(struct worker *w)
 {
     size_t from, count;
     struct region *r = some(w, &from, &count, 4);
-    if (!r)
-        return;
     /* RLIMIT_MEMLOCK is small. */
     if (mlock(r->at + from * PAGE, count * PAGE) && errno != ENOMEM && errno != EPERM)
         die("mlock");
@@ -240,8 +229,6 @@ static void through_file(struct worker *w, int flags)
     size_t from, to, count, there;
     struct region *source = some(w, &from, &count, FILE_PAGES);
     struct region *target = some(w, &to, &there, FILE_PAGES);
-    if (!source || !target)
-        return;
     count = least(count, there);
     char name[] = "load.XXXXXX";
     int file = mkostemp(name, flags | O_CLOEXEC);
@@ -269,8 +256,6 @@ static void through_pipe(struct worker *w)
     size_t from, to, count;
     struct region *source = some(w, &from, &count, 1), *target = some(w, &to, &count, 1);
     int ends[2];
-    if (!source || !target)
-        return;
     if (pipe2(ends, O_CLOEXEC))
         die("pipe2");
     uint64_t tag = source->tags[from];
@@ -322,8 +307,6 @@ static void fork_and_look(struct worker *w)
     for (int i = 0; i < 8; i++) {
         size_t from, count;
         struct region *r = some(w, &from, &count, 32);
-        if (!r)
-            break;
         check_run(r, from, count);
         for (size_t page = from; page < from + count; page++)
             renew(w, r, page);
@@ -379,8 +362,6 @@ static void remote(struct worker *w)
     size_t from, count;
     struct region *r = some(w, &from, &count, 16);
     int ready[2], done[2];
-    if (!r)
-        return;
     if (pipe2(ready, O_CLOEXEC) || pipe2(done, O_CLOEXEC))
         die("pipe2");
     uint64_t tag = w->next_tag + 1;

@@ -4,6 +4,7 @@
 //! other, so it goes the same way ([`crate::map`]). What is about another process, or about no
 //! managed memory, or is wrong as a whole, is the kernel's.
 
+use crate::memory::vectors::VECTOR_MAX;
 use crate::route::{pages, split};
 use crate::{map, memory, pool};
 use overspill_os::{PAGE_SIZE, descriptors, tls};
@@ -12,8 +13,6 @@ use std::ffi::{c_int, c_uint};
 
 /// What stands for the calling thread, or its process, in place of a descriptor (PIDFD_SELF_*).
 const SELF: [c_int; 2] = [-10000, -10001];
-/// Ranges in one call (UIO_MAXIOV); more are an error.
-const RANGES_MAX: usize = 1024;
 /// Bytes that one call goes through (MAX_RW_COUNT); what lies behind is left out.
 const BYTES_MAX: usize = i32::MAX as usize & !(PAGE_SIZE - 1);
 /// Where addresses of programs end.
@@ -31,7 +30,7 @@ pub unsafe fn own(
     advice: c_int,
     flags: c_uint,
 ) -> Option<Result<usize, overspill_os::Errno>> {
-    if !pool::exists() || !tls::is_program() || flags != 0 || count > RANGES_MAX {
+    if !pool::exists() || !tls::is_program() || flags != 0 || count > VECTOR_MAX {
         return None;
     }
     let mut ranges = Vec::with_capacity(count);

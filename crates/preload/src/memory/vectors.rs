@@ -15,6 +15,9 @@
 use crate::{memory, pool};
 use overspill_os::{seccomp, tls};
 
+/// Most elements of a vector (UIO_MAXIOV), and messages of a call.
+pub const VECTOR_MAX: usize = 1024;
+
 /// Whether vectors must be looked at.
 #[inline(always)]
 pub fn looking() -> bool {
@@ -40,7 +43,7 @@ fn vector(vector: *const libc::iovec, count: usize) -> *const libc::iovec {
         return vector;
     }
     let mut managed = false;
-    memory::for_each(vector as usize, count.min(1024), |piece: libc::iovec| {
+    memory::for_each(vector as usize, count.min(VECTOR_MAX), |piece: libc::iovec| {
         managed |= pool::contains(piece.iov_base as usize);
     });
     if managed { tag(vector) } else { vector }
@@ -70,7 +73,7 @@ fn messages(messages: *const libc::mmsghdr, count: usize) -> *const libc::mmsghd
         return messages;
     }
     let mut managed = false;
-    memory::for_each(messages as usize, count.min(1024), |message: libc::mmsghdr| {
+    memory::for_each(messages as usize, count.min(VECTOR_MAX), |message: libc::mmsghdr| {
         managed |= names_managed(&message.msg_hdr);
     });
     if managed { tag(messages) } else { messages }

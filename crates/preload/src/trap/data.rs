@@ -10,6 +10,7 @@
 
 use super::bounce::{Buffer, CHUNK};
 use super::{Next, Record};
+use crate::memory::vectors::VECTOR_MAX;
 use crate::pool::Access;
 use crate::{memory, pool, sys};
 use libc::{iovec, mmsghdr, msghdr};
@@ -70,8 +71,6 @@ impl Shape {
     }
 }
 
-/// Most elements of a vector (UIO_MAXIOV), and of what else is counted here.
-const VECTOR_MAX: usize = 1024;
 /// Where addresses of programs end.
 const ADDRESSES_END: usize = 1 << 47;
 /// Longest address of a socket, and most bytes of control data.

@@ -11,6 +11,7 @@
 use super::{NEVER, Next, ON_FAULT, Record};
 use crate::memory::strings;
 use crate::memory::touch::{TRIES, follow, touch};
+use crate::memory::vectors::VECTOR_MAX;
 use crate::pool::Access;
 use crate::sys::failure;
 use crate::{memory, pool};
@@ -29,9 +30,7 @@ pub fn has_sixth(number: usize, arguments: &[usize; 6]) -> bool {
     }
 }
 
-/// Most elements of a vector (UIO_MAXIOV), and requests that are looked at: the kernel refuses
-/// more, or takes fewer.
-const VECTOR_MAX: usize = 1024;
+/// Most requests that are looked at: the kernel takes fewer.
 const REQUESTS_MAX: usize = 1 << 16;
 
 /// Where nothing is mapped, and no filter looks.

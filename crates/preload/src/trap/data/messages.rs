@@ -2,9 +2,10 @@
 //! names.
 
 use super::{
-    ADDRESS_MAX, CHUNK, CONTROL_MAX, Form, Job, Message, Shape, VECTOR_MAX, copy_out, copy_vector,
-    is_stream, job, new_job, replace, total, usable,
+    ADDRESS_MAX, CHUNK, CONTROL_MAX, Form, Job, Message, Shape, copy_out, copy_vector, is_stream,
+    job, new_job, replace, total, usable,
 };
+use crate::memory::vectors::VECTOR_MAX;
 use crate::sys::{failure, is_failure};
 use crate::trap::bounce::{self, Buffer};
 use crate::trap::{ALWAYS, Next, Record};

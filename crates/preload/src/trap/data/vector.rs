@@ -1,9 +1,10 @@
 //! read and write, and the same with vectors and offsets.
 
 use super::{
-    CHUNK, Form, Shape, VECTOR_MAX, alignment, copy_out, copy_vector, is_file, is_of_messages,
-    is_usable, job, new_job, overhead, replace, total,
+    CHUNK, Form, Shape, alignment, copy_out, copy_vector, is_file, is_of_messages, is_usable, job,
+    new_job, overhead, replace, total,
 };
+use crate::memory::vectors::VECTOR_MAX;
 use crate::sys::is_failure;
 use crate::trap::bounce::{self, Buffer};
 use crate::trap::{ALWAYS, Next, Record};

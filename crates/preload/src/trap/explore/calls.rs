@@ -2,6 +2,7 @@
 
 use super::descriptors::Descriptors;
 use super::{Call, Choices, Memory};
+use crate::memory::vectors::FILE_VECTORS;
 use libc::{iovec, mmsghdr, msghdr};
 
 /// Most elements of a vector that is made up; the kernel's limit is refused without looking.
@@ -52,20 +53,15 @@ fn vector(choices: &mut Choices<'_>, memory: &mut Memory) -> [usize; 2] {
 
 /// read and write in all forms, sendto and recvfrom.
 fn plain(choices: &mut Choices<'_>, memory: &mut Memory, fd: usize) -> (i64, [usize; 6]) {
-    let number = choices.one_of(&[
+    let others = [
         libc::SYS_read,
         libc::SYS_write,
         libc::SYS_pread64,
         libc::SYS_pwrite64,
-        libc::SYS_readv,
-        libc::SYS_writev,
-        libc::SYS_preadv,
-        libc::SYS_pwritev,
-        libc::SYS_preadv2,
-        libc::SYS_pwritev2,
         libc::SYS_recvfrom,
         libc::SYS_sendto,
-    ]);
+    ];
+    let number = choices.one_of(&[&others[..], &FILE_VECTORS].concat());
     let offset = match choices.byte() % 8 {
         0 => usize::MAX >> (choices.byte() % 64),
         1 => usize::MAX - choices.word(),
