@@ -204,6 +204,35 @@ static void messages(int file)
     close(ends[1]);
 }
 
+/* A long message on a stream whose pieces are in managed and in other memory by turns. */
+static void mixed_message(void)
+{
+    enum { PARTS = 8 };
+    int ends[2];
+    size_t part = BYTES / PARTS;
+    char *shared =
+        mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED || socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
+        die("socketpair");
+    fill(shared, PAGES, 35);
+    prepare(35);
+    struct iovec *vector = malloc(PARTS * sizeof *vector);
+    for (size_t i = 0; i < PARTS; i++)
+        vector[i] = (struct iovec){(i % 2 ? shared : source) + i * part, part};
+    struct msghdr header = {.msg_iov = vector, .msg_iovlen = PARTS};
+    pthread_t reader;
+    struct end end = {ends[1], sink, 0};
+    pthread_create(&reader, NULL, read_all, &end);
+    check(sendmsg(ends[0], &header, 0) == (ssize_t)BYTES, "sendmsg of mixed pieces");
+    shutdown(ends[0], SHUT_WR);
+    pthread_join(reader, NULL);
+    check(end.moved == (ssize_t)BYTES && bad_pages(sink, PAGES, 35) == 0, "mixed pieces arrive");
+    free(vector);
+    munmap(shared, BYTES);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void send_file(int file)
 {
     int ends[2];
@@ -241,6 +270,7 @@ int main(void)
         files(file);
         streams();
         messages(file);
+        mixed_message();
         send_file(file);
     }
     return finish();

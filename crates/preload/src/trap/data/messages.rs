@@ -98,6 +98,7 @@ impl Messages {
         }
         let bytes = total(whole, vectors)?;
         let most = self.at_once(bytes);
+        job.used = buffer.used();
         let (parts_count, handed) = replace(buffer, whole, vectors, parts, 0, most, shape);
         (copy.msg_iov, copy.msg_iovlen) = (parts, parts_count);
         (job.total, job.handed) = (bytes, handed);
@@ -233,9 +234,7 @@ fn send_more(record: &mut Record, shape: Shape) -> Next {
     unsafe {
         let Message { whole, parts_count, .. } = *job.messages;
         let header = &mut (*job.headers).msg_hdr;
-        // The data are the last block of the buffer.
-        let used = buffer.used() - job.handed;
-        buffer.cut(used);
+        buffer.cut(job.used);
         let most = (job.total - job.done).min(job.handed);
         let (count, bytes) =
             replace(&mut buffer, whole, parts_count, header.msg_iov, job.done, most, shape);
