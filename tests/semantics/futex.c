@@ -75,6 +75,46 @@ static void *wake_by_call(void *argument)
     return NULL;
 }
 
+/* Words on pages full of addresses, where memory is short for all of the time: to look where these
+   lead would drive the word itself out. */
+#define WORDS 6000
+static char *words;
+static atomic_int enough;
+
+static void *drive_out(void *argument)
+{
+    for (size_t n = (size_t)argument; !enough; n += 1777)
+        for (size_t i = 0; i < 64; i++)
+            words[(n + i) % WORDS * PAGE + 8]++;
+    return NULL;
+}
+
+static void beside_addresses(void)
+{
+    words = map_pages(WORDS);
+    for (size_t i = 0; i < WORDS; i++) {
+        struct timespec *time = (void *)(words + i * PAGE + 64);
+        *time = (struct timespec){.tv_nsec = 1};
+        char **addresses = (void *)(words + i * PAGE);
+        for (size_t at = 64; at < PAGE / sizeof *addresses; at++)
+            addresses[at] = words + mix(i * 512 + at) % WORDS * PAGE;
+    }
+    pthread_t threads[3];
+    for (size_t i = 0; i < 3; i++)
+        pthread_create(&threads[i], NULL, drive_out, (void *)(i * 2000));
+    long wrong = 0;
+    for (uint64_t i = 0; i < 4000; i++) {
+        char *word = words + mix(i) % WORDS * PAGE, *time = words + mix(~i) % WORDS * PAGE + 64;
+        wrong += syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, 1, time, NULL, 0) != -1 ||
+                 errno != EAGAIN;
+    }
+    enough = 1;
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    check(wrong == 0, "words beside addresses: %ld calls fail otherwise", wrong);
+    munmap(words, WORDS * PAGE);
+}
+
 int main(void)
 {
     static struct thread threads[THREADS];
@@ -129,5 +169,6 @@ int main(void)
     check(pthread_mutex_unlock(&shared->mutex) == 0, "and the lock is given back");
     free(soon);
     free(shared);
+    beside_addresses();
     return finish();
 }

@@ -372,6 +372,7 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut l
             && let Some(server) = window.server.get()
             && server.serve(address, is_write(context)) == Outcome::Served
         {
+            tls::count_served();
             // SAFETY: as above.
             unsafe { *libc::__errno_location() = errno };
             return;

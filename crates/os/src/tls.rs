@@ -19,6 +19,7 @@
 //! 6. The *copies* word is the address of what a program was last executed with on this thread; the
 //!    *tracee* word the process that wants to be traced from then on. The child of a vfork has both
 //!    from its parent's thread.
+//! 7. The *served* word counts the faults of the thread that were served by signal.
 //!
 //! Neighbours: [`crate::thread`] marks engine threads; the preload library routes by the context
 //! word. No locks.
@@ -30,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The context bit of an engine thread.
 const ENGINE: usize = 1;
 /// Words of a thread.
-const WORDS: usize = 8;
+const WORDS: usize = 9;
 /// One level of [`Internal`]; the levels are counted in the bits above [`ENGINE`].
 const INTERNAL_ONE: usize = 2;
 
@@ -42,8 +43,8 @@ global_asm!(
     ".hidden overspill_tls",
     ".globl overspill_tls",
     ".type overspill_tls, @object",
-    ".size overspill_tls, 64",
-    "overspill_tls: .zero 64",
+    ".size overspill_tls, 72",
+    "overspill_tls: .zero 72",
     ".popsection",
 );
 
@@ -51,7 +52,7 @@ global_asm!(
 #[inline(always)]
 fn load<const N: usize>() -> usize {
     let value;
-    // SAFETY: 1. the symbol is a thread-local object of eight words and N is less, so the access
+    // SAFETY: 1. the symbol is a thread-local object of nine words and N is less, so the access
     // stays inside;
     // 2. only the calling thread accesses it; 3. nothing but the output register changes.
     unsafe {
@@ -255,6 +256,18 @@ pub fn tracee() -> i32 {
 /// Sets what [`tracee`] returns.
 pub fn set_tracee(process: i32) {
     store::<7>(process as usize);
+}
+
+/// How many faults of the calling thread were served by signal, modulo 2^64.
+#[inline(always)]
+pub fn served() -> usize {
+    load::<8>()
+}
+
+/// One more was served.
+#[inline(always)]
+pub fn count_served() {
+    store::<8>(load::<8>().wrapping_add(1));
 }
 
 /// In the child of a fork: its thread has another number than the one that it is a copy of.

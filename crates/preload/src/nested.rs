@@ -8,28 +8,12 @@
 //!
 //! Not covered: such structures outside of managed memory in calls that bypass the C library.
 
-use crate::memory::touch::{TRIES, follow};
+use crate::memory::touch::{Tries, follow, follows};
 use crate::memory::vectors::looking;
 use crate::sys::{self, real};
 use crate::userfaultfd;
 use overspill_os::Errno;
 use std::ffi::{c_int, c_ulong};
-
-/// The calls that follow pointers behind their arguments and have done nothing where they fail with
-/// EFAULT. Of others that may not be so: rt_sigtimedwait(2) has taken the signal by then.
-const FOLLOWING: [i64; 11] = [
-    libc::SYS_ioctl,
-    libc::SYS_setsockopt,
-    libc::SYS_getsockopt,
-    libc::SYS_bpf,
-    libc::SYS_futex_waitv,
-    libc::SYS_ptrace,
-    libc::SYS_io_uring_register,
-    libc::SYS_keyctl,
-    libc::SYS_process_madvise,
-    libc::SYS_seccomp,
-    libc::SYS_kexec_load,
-];
 
 /// Makes a call, and again as long as it fails with EFAULT and there is something to be made
 /// present.
@@ -40,14 +24,15 @@ pub fn until_present(number: i64, arguments: [usize; 6], call: impl Fn() -> isiz
         return sys::to_c(result);
     }
     let mut result = call();
-    if !FOLLOWING.contains(&number) {
+    if !follows(number) {
         return result;
     }
-    for round in 0..TRIES {
+    let mut tries = Tries::default();
+    while !tries.are_over() {
         if result != -1 || sys::errno() != libc::EFAULT || !looking() {
             break;
         }
-        if !follow(number, &arguments, round) {
+        if !tries.touch(|pages| follow(number, &arguments, pages)) {
             sys::set_errno(Errno::FAULT);
             break;
         }

@@ -30,6 +30,7 @@
 //! those that a faulty access raises: it reads and writes managed memory as the program does. It
 //! allocates nothing and takes no lock of the program's.
 
+use crate::memory::touch::Tries;
 use crate::signals::registers::{RED_ZONE, Registers};
 use crate::signals::{altstack, masks};
 use crate::sys::failure;
@@ -63,8 +64,7 @@ pub struct Record {
     number: usize,
     /// The buffer that goes with the call, or 0.
     job: usize,
-    /// How often it was made.
-    tries: usize,
+    tries: Tries,
     /// That of the buffer, to tell that this record is still alive.
     id: usize,
 }
@@ -80,7 +80,7 @@ impl Record {
             result: 0,
             number,
             job: 0,
-            tries: 0,
+            tries: Tries::default(),
             id: 0,
         }
     }

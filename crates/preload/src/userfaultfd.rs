@@ -12,7 +12,7 @@
 //! of SIGSYS where the argument lies in the window ([`crate::trap`]). All others are the kernel's
 //! affair.
 
-use crate::memory::touch::{TRIES, touch};
+use crate::memory::touch::{Tries, touch};
 use crate::route::{pages, split};
 use crate::{memory, pool};
 use overspill_os::uffd::{
@@ -137,16 +137,18 @@ fn unregister(fd: usize, mut range: UffdRange) -> Result<usize, Errno> {
 }
 
 fn copy(fd: usize, argument: usize, wanted: Transfer) -> Result<usize, Errno> {
-    let (mut done, mut tries) = (0, 0);
+    let (mut done, mut tries) = (0, Tries::default());
     let mut result = loop {
         let (src, left) = (wanted.src + done, wanted.len - done);
-        touch(src as usize, (left as usize).min(PRESENT_BYTES));
+        tries.touch(|_| touch(src as usize, (left as usize).min(PRESENT_BYTES)));
         let mut rest = Transfer { dst: wanted.dst + done, src, len: left, ..wanted };
         let result = call(fd, UFFDIO_COPY, &mut rest);
         let copied = rest.done.max(0) as u64;
         done += copied;
-        tries = if copied > 0 { 0 } else { tries + 1 };
-        let is_out = result == Err(Errno::FAULT) && tries < TRIES;
+        if copied > 0 {
+            tries = Tries::default();
+        }
+        let is_out = result == Err(Errno::FAULT) && !tries.are_over();
         if !(is_out || result == Err(Errno::AGAIN) && copied > 0) {
             break result;
         }

@@ -6,13 +6,53 @@
 use crate::pool::Access;
 use crate::route::{pages_touched, split};
 use crate::{memory, pool};
-use overspill_os::{PAGE_SIZE, seccomp};
+use overspill_os::{PAGE_SIZE, seccomp, tls};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Tries before the program gets its EFAULT. The last one has made 256 pages around each address
+/// Rounds before the program gets its EFAULT: the last one makes 256 pages around each address
 /// present.
-pub const TRIES: usize = 8;
+const ROUNDS: u32 = 8;
+/// Times that a call is made at most, where pages leave as fast as they come.
+const MOST: u32 = 200;
+
+/// How often a call was made that the kernel fails with EFAULT, and how far around its addresses
+/// pages are made present.
+///
+/// A page may leave between the touch and the call, as often as memory is short. So it is the
+/// program's EFAULT only when nothing that could be touched was absent any more, in rounds that go
+/// further and further; a round in which something was absent is one to be repeated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tries {
+    round: u32,
+    made: u32,
+}
+
+impl Tries {
+    /// Those of a call that is not made again.
+    pub const LAST: Tries = Tries { round: 0, made: MOST - 1 };
+
+    /// Makes pages present, by a function that is told how many around each address.
+    pub fn touch<T>(&mut self, touch: impl FnOnce(usize) -> T) -> T {
+        let before = tls::served();
+        let result = touch(2 << self.round);
+        self.made += 1;
+        if tls::served() == before {
+            self.round += 1;
+        }
+        result
+    }
+
+    /// Whether no pages were made present before.
+    pub fn is_first(self) -> bool {
+        self.made == 0
+    }
+
+    /// Whether the next EFAULT is the program's.
+    pub fn are_over(self) -> bool {
+        self.round >= ROUNDS || self.made >= MOST
+    }
+}
 
 /// Makes the managed pages of a range present as far as the program may access them: for writing
 /// where it may write. Pages that the program has for itself are the kernel's affair: a touch would
@@ -59,18 +99,47 @@ unsafe fn touch_byte(byte: usize, access: Access) {
     }
 }
 
+/// The calls that follow pointers behind their arguments and have done nothing where they fail with
+/// EFAULT. Of others that may not be so: rt_sigtimedwait(2) has taken the signal by then.
+const FOLLOWING: [i64; 16] = [
+    libc::SYS_ioctl,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockopt,
+    libc::SYS_bpf,
+    libc::SYS_clone3,
+    libc::SYS_futex_waitv,
+    SYS_FUTEX_REQUEUE,
+    libc::SYS_prctl,
+    libc::SYS_ptrace,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_keyctl,
+    libc::SYS_mq_notify,
+    libc::SYS_process_madvise,
+    libc::SYS_seccomp,
+    libc::SYS_kexec_load,
+];
+
+/// futex_requeue(2), for which libc has no name.
+const SYS_FUTEX_REQUEUE: i64 = 456;
+
+/// Whether a call follows pointers behind its arguments, as far as it is known.
+pub fn follows(number: i64) -> bool {
+    FOLLOWING.contains(&number) || number > i64::from(seccomp::arguments::LAST)
+}
+
 /// How much of what an argument points to is searched for addresses, and how much at once.
 const SEARCHED: usize = 4096;
 const AT_ONCE: usize = 32;
 
 /// Makes present what the arguments of a call point to, and what is pointed to from there: words
 /// that may be managed addresses. Returns whether there was one. It is not known what they are, so
-/// that is for calls that have met an absent page; with each round more pages behind each are.
-pub fn follow(number: i64, arguments: &[usize; 6], round: usize) -> bool {
+/// that is for calls that have met an absent page; so many pages behind each are.
+pub fn follow(number: i64, arguments: &[usize; 6], pages: usize) -> bool {
     let Ok(number) = usize::try_from(number) else { return false };
     let addresses = seccomp::arguments::pointers(number);
     let behind = arguments.iter().enumerate().filter(|(n, _)| addresses & 1 << n != 0);
-    behind.fold(false, |found, (_, address)| follow_words(*address, 2, 2 << round) || found)
+    behind.fold(false, |found, (_, address)| follow_words(*address, 2, pages) || found)
 }
 
 fn follow_words(at: usize, depth: usize, pages: usize) -> bool {

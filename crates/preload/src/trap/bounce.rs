@@ -313,7 +313,7 @@ mod tests {
             result: 0,
             number: 0,
             job: 0,
-            tries: 0,
+            tries: Default::default(),
             id: 0,
         }
     }

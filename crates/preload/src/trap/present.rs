@@ -10,7 +10,7 @@
 
 use super::{NEVER, Next, ON_FAULT, Record};
 use crate::memory::strings;
-use crate::memory::touch::{TRIES, follow, touch};
+use crate::memory::touch::{follow, follows, touch};
 use crate::memory::vectors::VECTOR_MAX;
 use crate::pool::Access;
 use crate::sys::failure;
@@ -55,18 +55,26 @@ pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
             false => Next::Call(arguments),
         };
     }
-    let pages = 2usize << record.tries;
-    for argument in arguments.iter().filter(|argument| pool::contains(**argument)) {
-        touch(*argument, ((pages - 1) * PAGE_SIZE).min(pool::window().end - argument));
-    }
-    nested(record.number as i64, &arguments);
-    if record.tries > 0 {
-        follow(record.number as i64, &arguments, record.tries);
-    }
-    record.tries += 1;
-    record.finish = if record.tries < TRIES { ON_FAULT } else { NEVER };
+    let is_first = record.tries.is_first();
+    record.tries.touch(|pages| {
+        for argument in managed(&arguments) {
+            touch(argument, ((pages - 1) * PAGE_SIZE).min(pool::window().end - argument));
+        }
+        nested(record.number as i64, &arguments);
+        if !is_first && follows(record.number as i64) {
+            follow(record.number as i64, &arguments, pages);
+        }
+    });
+    // What was touched first may have made room for the rest.
+    managed(&arguments).for_each(|argument| touch(argument, 1));
+    record.finish = if record.tries.are_over() { NEVER } else { ON_FAULT };
     arguments[5] = seccomp::exempt(arguments[5]);
     Next::Call(arguments)
+}
+
+/// The arguments that are addresses of the window.
+fn managed(arguments: &[usize; 6]) -> impl Iterator<Item = usize> {
+    arguments.iter().copied().filter(|argument| pool::contains(*argument))
 }
 
 /// After EFAULT.

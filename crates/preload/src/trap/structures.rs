@@ -8,7 +8,7 @@
 
 use super::bounce::{self, Buffer};
 use super::{ALWAYS, Next, Record, present, untag};
-use crate::memory::touch::{TRIES, touch};
+use crate::memory::touch::touch;
 use crate::pool::Access;
 use crate::sys::failure;
 use crate::{memory, pool};
@@ -263,7 +263,8 @@ pub fn begin(record: &mut Record, list: &[Argument], mut arguments: [usize; 6]) 
         // SAFETY: the table has so many entries.
         unsafe { table.add(n).write(copied) };
     }
-    touch_remote(record, &arguments);
+    let number = record.number;
+    record.tries.touch(|_| touch_remote(number, &arguments));
     touch_mask(record, &arguments);
     record.finish = ALWAYS;
     Some(Next::Call(arguments))
@@ -326,8 +327,8 @@ impl FromIterator<Argument> for ArgumentList {
 }
 
 /// The local buffers of a copy between processes.
-fn touch_remote(record: &Record, arguments: &[usize; 6]) {
-    if matches!(record.number as i64, libc::SYS_process_vm_readv | libc::SYS_process_vm_writev) {
+fn touch_remote(number: usize, arguments: &[usize; 6]) {
+    if matches!(number as i64, libc::SYS_process_vm_readv | libc::SYS_process_vm_writev) {
         present::vector(arguments[1], arguments[2]);
     }
 }
@@ -346,14 +347,11 @@ fn touch_mask(record: &Record, arguments: &[usize; 6]) {
 pub fn finish(record: &mut Record, list: &[Argument]) -> Next {
     let remote =
         matches!(record.number as i64, libc::SYS_process_vm_readv | libc::SYS_process_vm_writev);
-    if remote && record.result == failure(libc::EFAULT) && record.tries < TRIES {
-        record.tries += 1;
-        let tries = record.tries;
+    if remote && record.result == failure(libc::EFAULT) && !record.tries.are_over() {
         bounce::release(record);
         let mut arguments = record.arguments;
         untag(&mut arguments);
         if let Some(next) = begin(record, list, arguments) {
-            record.tries = tries;
             return next;
         }
         return Next::Result(failure(libc::EFAULT));

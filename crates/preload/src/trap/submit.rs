@@ -11,7 +11,7 @@
 use super::bounce::{self, Buffer};
 use super::present::control_blocks;
 use super::{ALWAYS, Next, Record, untag};
-use crate::memory::touch::{TRIES, touch};
+use crate::memory::touch::{Tries, touch};
 use crate::pool;
 use crate::route::pages_touched;
 use crate::sys::{failure, is_failure};
@@ -62,9 +62,10 @@ fn submit(record: &mut Record, mut arguments: [usize; 6], done: usize) -> Option
             held.count += 1;
         }
     };
-    hold(blocks, count.min(1 << 16) * size_of::<usize>());
-    control_blocks(blocks, count, hold);
-    record.tries += 1;
+    record.tries.touch(|_| {
+        hold(blocks, count.min(1 << 16) * size_of::<usize>());
+        control_blocks(blocks, count, hold);
+    });
     record.finish = ALWAYS;
     arguments[5] = seccomp::exempt(arguments[5]);
     Some(Next::Call(arguments))
@@ -82,10 +83,10 @@ pub fn finish(record: &mut Record) -> Next {
     let (before, left) = (held.done, arguments[1] - held.done);
     let taken = if is_failure(record.result) { 0 } else { record.result };
     if taken > 0 {
-        record.tries = 0;
+        record.tries = Tries::default();
     }
     let absent = record.result == failure(libc::EFAULT) || (1..left).contains(&taken);
-    if absent && record.tries < TRIES {
+    if absent && !record.tries.are_over() {
         bounce::release(record);
         if let Some(next) = submit(record, arguments, before + taken) {
             return next;

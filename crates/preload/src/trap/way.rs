@@ -1,7 +1,7 @@
 //! Which way a call goes.
 
 use super::{ALWAYS, Next, Record, bounce, data, present, structures, submit};
-use crate::memory::touch::TRIES;
+use crate::memory::touch::Tries;
 use crate::sys::failure;
 use crate::userfaultfd;
 
@@ -61,7 +61,7 @@ pub fn begin(record: &mut Record, arguments: [usize; 6]) -> Next {
         // It cannot be done with a buffer: the program's mistake, or something that nobody does.
         bounce::release(record);
         if is_once(record.number, &arguments) {
-            record.tries = TRIES - 1;
+            record.tries = Tries::LAST;
         }
     }
     prepared.unwrap_or_else(|| present::call(record, arguments))
