@@ -96,6 +96,13 @@ impl SlotRun {
             && self.first.offset() + self.len as u64 == slot.offset()
     }
 
+    /// Whether a slot is one of them.
+    pub fn contains(self, slot: SlotId) -> bool {
+        let first = self.first.offset();
+        self.first.device() == slot.device()
+            && (first..first + self.len as u64).contains(&slot.offset())
+    }
+
     /// The slots one by one.
     pub fn slots(self) -> impl Iterator<Item = SlotId> + Clone {
         (0..self.len as u64).map(move |i| self.first.advance(i))

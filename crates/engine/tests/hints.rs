@@ -124,3 +124,22 @@ fn pinned_pages_stay_and_are_not_advised_away() {
         assert_eq!(region.pin(0..4 * MIB + 1), Err(Errno::INVAL));
     });
 }
+
+#[test]
+fn what_does_not_compress_is_written_in_runs_whatever_lies_between() {
+    let Some(pool) = pool(Delivery::Signal, "") else { return };
+    let mut region = pool.map(4 * MIB).unwrap();
+    // Every second page is the same word over and over but for one.
+    let word = |i: usize| match i / 512 % 2 {
+        0 => content(i),
+        _ if i % 512 == 0 => content(i),
+        _ => 7,
+    };
+    let words: &mut [u64] = region.as_mut_slice();
+    words.iter_mut().enumerate().for_each(|(i, place)| *place = word(i));
+    region.advise(0..4 * MIB, Advice::PageOut).unwrap();
+    let (pages, writes) = (count(&pool, "pswpout"), count(&pool, "pswpout_ops"));
+    assert!(pages >= 400 && count(&pool, "zswpout") >= 400, "{:#?}", pool.stats());
+    assert!(writes * 4 <= pages, "{writes} writes of {pages} pages");
+    assert!(region.as_slice::<u64>().iter().enumerate().all(|(i, found)| *found == word(i)));
+}

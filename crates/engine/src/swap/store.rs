@@ -331,11 +331,13 @@ impl<B: Backing> Swap<B> {
     }
 
     /// Lines up for writing, as they are, the first `pages` pages of the buffer that have no slot,
-    /// as far as devices have some.
+    /// as far as devices have some. They move together first, over what has a compressed copy, so
+    /// that a run of slots is one write; unless others are lined up where they are.
     fn line_up_rest(&self, batch: &mut Batch, pages: usize) {
-        let Batch { slots, writes, .. } = batch;
+        let Batch { slots, writes, buffer, .. } = batch;
         let mut want = slots[..pages].iter().filter(|slot| slot.is_none()).count();
-        let mut at = 0;
+        let together = writes.is_empty();
+        let (mut at, mut to) = (0, 0);
         while want > 0 {
             let Some(run) = self.devices.alloc_run(want.min(RUN_MAX)) else { return };
             want -= run.len;
@@ -344,7 +346,14 @@ impl<B: Backing> Swap<B> {
                     at += 1;
                 }
                 slots[at] = Some(slot);
-                line_up(writes, slot, at, false);
+                if !together {
+                    to = at;
+                } else if to < at {
+                    let start = at << PAGE_SHIFT;
+                    buffer.copy_within(start..start + PAGE_SIZE, to << PAGE_SHIFT);
+                }
+                line_up(writes, slot, to, false);
+                to += 1;
             }
         }
     }
@@ -425,7 +434,10 @@ impl<B: Backing> Swap<B> {
             match write.result {
                 Ok(()) => self.index.stored(write.run.slots(), now),
                 Err(_) => {
-                    batch.slots[write.buffer_page..write.buffer_page + write.run.len].fill(None)
+                    let is_lost = |slot: &&mut Option<SlotId>| {
+                        slot.is_some_and(|slot| write.run.contains(slot))
+                    };
+                    batch.slots.iter_mut().filter(is_lost).for_each(|slot| *slot = None);
                 }
             }
         }
