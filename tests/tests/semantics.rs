@@ -44,7 +44,8 @@ fn same_by(mut command: Command, source: &str, fault: &str, options: &[&str]) {
     }
 
     let name = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
-    let room = SCRATCH.room(&format!("{source}.{fault}.{name}{}", options.concat()));
+    let options_name = options.concat().replace(":", ".");
+    let room = SCRATCH.room(&format!("{source}.{fault}.{name}{options_name}"));
     let report = room.path.join("stats.json");
     command.args(["run", "--memory", "16M", "--fault", fault, "--swap"]).arg(&room.path);
     command
@@ -227,6 +228,15 @@ fn writes_from_outside_of_the_job() {
         });
         assert!(served.status == 0 && served.stdout.ends_with("all ok\n"), "{served:?}");
         assert_eq!(written.status, 0, "{written:?}");
+    }
+}
+
+/// A file in memory is made like any other where the program has used up its descriptors.
+#[test]
+fn descriptors_with_a_device_in_memory() {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    for fault in ["thread", "signal"] {
+        same_by(Command::new(overspill), "descriptors.c", fault, &["--swap", "ram:64M"]);
     }
 }
 

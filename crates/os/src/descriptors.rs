@@ -26,6 +26,7 @@ use rustix::process::{
     setrlimit,
 };
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
 };
@@ -165,6 +166,16 @@ fn with_limit_raised<T>(first: RawFd, call: impl FnOnce() -> Result<T, Errno>) -
 pub fn open_path<T>(call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     confined::allows_paths()?;
     open(call)
+}
+
+/// The entries of a directory, which is opened as by [`open_path`].
+///
+/// # Errors
+/// Those of open(2).
+pub fn read_dir(path: &Path) -> Result<std::fs::ReadDir, Errno> {
+    open_path(|| {
+        std::fs::read_dir(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    })
 }
 
 /// Makes a call that opens something for the engine. Where the program has used up all numbers that

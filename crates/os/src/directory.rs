@@ -134,10 +134,10 @@ impl Directory {
     ///
     /// # Errors
     /// Those of open(2).
-    pub fn directory(&self, name: impl Arg) -> Result<Directory, Errno> {
+    pub fn directory(&self, name: impl Arg + Copy) -> Result<Directory, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        confined::allows_paths()?;
-        Directory::of(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?)
+        let open = || rustix::fs::openat(&self.fd, name, flags, Mode::empty());
+        Directory::of(descriptors::open_path(open)?)
     }
 
     /// Makes a directory in it, with exactly these rights.
@@ -272,9 +272,7 @@ impl Directory {
 
     /// All names in it that are UTF-8.
     pub fn names(&self) -> impl Iterator<Item = String> + use<> {
-        let entries =
-            confined::allows_paths().ok().and_then(|()| std::fs::read_dir(self.path()).ok());
-        let entries = entries.into_iter().flatten().flatten();
+        let entries = descriptors::read_dir(&self.path()).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok())
     }
 

@@ -184,7 +184,8 @@ impl File {
     /// A new file of `len` bytes in memory, without a name: a hole that takes memory where it is
     /// written.
     pub fn in_memory(len: u64) -> Result<File, Errno> {
-        let file = File::from_fd(rustix::fs::memfd_create(c"overspill-ram", MemfdFlags::CLOEXEC)?);
+        let make = || rustix::fs::memfd_create(c"overspill-ram", MemfdFlags::CLOEXEC);
+        let file = File::from_fd(descriptors::open(make)?);
         file.set_len(len)?;
         Ok(file)
     }

@@ -18,8 +18,9 @@
 use self::received::{look_at_message, look_at_messages};
 use crate::sys::real;
 use crate::{calls, pool, remote};
-use overspill_os::{Errno, tls};
+use overspill_os::{Errno, descriptors, tls};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 mod received;
@@ -59,14 +60,17 @@ fn looking() -> bool {
     !DONE.load(Ordering::Relaxed)
 }
 
-/// Looks at the descriptors that the program was started with.
+/// Looks at the descriptors that the program was started with; where it cannot, there may be one.
 fn scan_inherited() {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
+    let Ok(entries) = descriptors::read_dir(Path::new("/proc/self/fd")) else {
+        DONE.store(true, Ordering::Relaxed);
+        return pool::dma_seen();
+    };
     for entry in entries.flatten() {
         let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
         };
-        if overspill_os::descriptors::is_engines(fd) {
+        if descriptors::is_engines(fd) {
             continue;
         }
         if is_direct(fd) {

@@ -120,7 +120,9 @@ pub unsafe fn exit_group(status: i32, call: usize) -> ! {
 pub fn await_end(sibling: i32) {
     use rustix::event::{PollFd, PollFlags, Timespec};
     let process = Pid::from_raw(sibling).ok_or(Errno::SRCH);
-    if let Ok(end) = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+    if let Ok(end) =
+        process.and_then(|pid| descriptors::open(|| pidfd_open(pid, PidfdFlags::empty())))
+    {
         let _ = rustix::event::poll(
             &mut [PollFd::new(&end, PollFlags::IN)],
             Some(&Timespec { tv_sec: 1, tv_nsec: 0 }),
