@@ -32,25 +32,25 @@ static void dontneed(char *p, int evict)
     static const size_t runs[][2] = {{2, 1}, {16, 5}, {97, 33}, {600, 512}};
     fill(p, PAGES, 1);
     if (evict)
-        pressure(64);
+        pressure(40);
     check(madvise(p, PAGES * PAGE, MADV_DONTNEED) == 0, "%s returns 0", state);
     check(nonzero(p, PAGES * PAGE) == 0, "%s reads as zeros", state);
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         fill(p, PAGES, 2 + i);
         if (evict)
-            pressure(64);
+            pressure(40);
         discard_runs(p, runs[i][0], runs[i][1]);
         check_runs(p, runs[i][0], runs[i][1], 2 + i, state);
     }
     /* Some of a run resident, some out: the first half is read back before it is discarded. */
     fill(p, PAGES, 10);
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, 64, 10) == 0, "%s: read back first", state);
     discard_runs(p, 600, 512);
     check_runs(p, 600, 512, 10, state);
     /* What was discarded takes new content. */
     fill(p, PAGES, 11);
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, PAGES, 11) == 0, "%s: written again", state);
 }
 
@@ -59,14 +59,14 @@ static void advise_free(char *p)
     size_t other = 0;
     fill(p, PAGES, 20);
     check(madvise(p, PAGES * PAGE, MADV_FREE) == 0, "FREE returns 0");
-    pressure(64);
+    pressure(40);
     for (size_t i = 0; i < PAGES; i++)
         other += !page_is(p + i * PAGE, 20 + i) && nonzero(p + i * PAGE, PAGE) != 0;
     check(other == 0, "after FREE a page holds what it held, or zeros: %zu others", other);
     fill(p, PAGES, 21);
     check(madvise(p, PAGES * PAGE, MADV_FREE) == 0, "FREE once more");
     fill(p, PAGES, 22);
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, PAGES, 22) == 0, "pages written after FREE stay");
 }
 
@@ -118,14 +118,14 @@ static int all_kept(void *p)
 static void at_fork(char *p)
 {
     fill(p, PAGES, 40);
-    pressure(64);
+    pressure(40);
     check(madvise(p, PAGES / 2 * PAGE, MADV_DONTFORK) == 0, "DONTFORK returns 0");
     check(in_child(touch_as_child, p) == 128 + SIGSEGV,
           "a child has nothing where the parent said DONTFORK");
     check(bad_pages(p, PAGES, 40) == 0, "the parent keeps it");
     check(madvise(p, PAGES / 2 * PAGE, MADV_DOFORK) == 0, "DOFORK returns 0");
     check(in_child(all_kept, p) == 0, "a child has it again after DOFORK");
-    pressure(64);
+    pressure(40);
     check(madvise(p, PAGES / 2 * PAGE, MADV_WIPEONFORK) == 0, "WIPEONFORK returns 0");
     check(in_child(all_zero, p) == 0, "a child reads zeros where the parent said WIPEONFORK");
     check(bad_pages(p, PAGES, 40) == 0, "the parent keeps it");

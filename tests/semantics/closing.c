@@ -10,7 +10,7 @@ static char *memory;
 
 static void intact(const char *after)
 {
-    pressure(48);
+    pressure(40);
     check(bad_pages(memory, pages, 5) == 0, "memory is as it was after %s", after);
 }
 

@@ -86,7 +86,7 @@ int main(int argc, char **argv)
     size_t pages = 24 * MIB / PAGE;
     char *memory = map_pages(pages);
     fill(memory, pages, 3);
-    pressure(48);
+    pressure(40);
     if (geteuid() != 0) {
         printf("     only root has rights to give up: the test is left out\n");
         return finish();
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
     gid_t *groups = (gid_t *)heap_pages(1);
     for (int i = 0; i < 100; i++)
         groups[i] = (gid_t)(SOMEBODY + i);
-    pressure(48);
+    pressure(40);
     check(setgroups(100, groups) == 0, "setgroups");
     all_the_same("setgroups");
     check(initgroups("root", SOMEBODY) == 0, "initgroups");

@@ -25,7 +25,7 @@ __attribute__((noreturn)) static void be_daemon(void)
     fprintf(out, "program gone: %s\n", n == 0 ? "yes" : "no");
     fprintf(out, "bad pages of the program's: %zu\n", bad_pages(memory, PAGES, 1));
     fill(memory, PAGES, 500000);
-    pressure(64);
+    pressure(40);
     fprintf(out, "bad pages of its own: %zu\n", bad_pages(memory, PAGES, 500000));
     char *more = heap_pages(PAGES);
     fill(more, PAGES, 900000);
@@ -46,7 +46,7 @@ int main(void)
 {
     memory = map_pages(PAGES);
     fill(memory, PAGES, 1);
-    pressure(64);
+    pressure(40);
     /* On low numbers, whatever else was inherited. */
     closefrom(3);
     if (pipe(alive) != 0)

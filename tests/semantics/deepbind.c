@@ -68,7 +68,7 @@ int main(void)
         blocks[i] = make(100000);
         stamp(blocks[i], 100000, i);
     }
-    pressure(64);
+    pressure(40);
     pid_t child = fork_flushed();
     int wrong = 0;
     for (int i = 0; i < SMALL; i++) {

@@ -15,7 +15,7 @@ static void memory_works(const char *after)
     size_t bad = bad_pages(memory, PAGES, seed);
     seed += PAGES;
     fill(memory, PAGES, seed);
-    pressure(48);
+    pressure(40);
     bad += bad_pages(memory, PAGES, seed);
     check(bad == 0, "memory after %s: %zu bad pages", after, bad);
 }
@@ -169,7 +169,7 @@ int main(void)
 {
     memory = map_pages(PAGES);
     fill(memory, PAGES, 0);
-    pressure(64);
+    pressure(40);
     closing();
     in_a_child();
     ends_of_pipes();

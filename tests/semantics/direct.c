@@ -35,7 +35,7 @@ static void sectors(void)
     long wrong = 0;
     char expected[PAGE];
     for (int round = 0; round < 2; round++) {
-        pressure(48);
+        pressure(40);
         for (size_t i = 0; i < 512; i++) {
             size_t sector = mix(i + (size_t)round) % 8;
             memset(p + i * PAGE, (int)(i & 0x7f), PAGE);
@@ -43,7 +43,7 @@ static void sectors(void)
                 512)
                 die("pread");
         }
-        pressure(48);
+        pressure(40);
         for (size_t i = 0; i < 512; i++) {
             size_t sector = mix(i + (size_t)round) % 8;
             fill_page(expected, FILE_SEED + i);
@@ -60,9 +60,9 @@ static void writes(void)
 {
     char *p = heap_pages(2048), *q = heap_pages(2048);
     fill(p, 2048, 42);
-    pressure(64);
+    pressure(40);
     check(pwrite(direct, p, 2048 * PAGE, 0) == 2048 * 4096, "a direct write from evicted memory");
-    pressure(64);
+    pressure(40);
     check(pread(buffered, q, 2048 * PAGE, 0) == 2048 * 4096 && bad_pages(q, 2048, 42) == 0,
           "what is in the file then");
     check(bad_pages(p, 2048, 42) == 0, "and what is in memory");

@@ -53,7 +53,7 @@ int main(void)
     read_smaps();
     sum((uintptr_t)p, (uintptr_t)p + 3 * GIB, &left_out, &dumped);
     check(left_out == 0 && dumped == 3 * GIB, "memory is dumped");
-    pressure(64);
+    pressure(40);
     munmap(p, 3 * GIB);
     read_smaps();
     sum(0, UINTPTR_MAX, &left_out, &dumped);
@@ -67,7 +67,7 @@ int main(void)
     read_smaps();
     sum((uintptr_t)p, (uintptr_t)p + 64 * PAGE, &left_out, &dumped);
     check(left_out == 16 * PAGE && dumped == 48 * PAGE, "and nothing else");
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, 64, 2) == 0, "which changes nothing of the content");
     check(madvise(p + 8 * PAGE, 8 * PAGE, MADV_DODUMP) == 0, "half of it comes back");
     read_smaps();

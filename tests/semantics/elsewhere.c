@@ -75,7 +75,7 @@ int main(int argc, char **argv)
         printf("     only root can be somebody else, and elsewhere: the test is left out\n");
         return finish();
     }
-    pressure(64);
+    pressure(40);
     /* Where everybody may execute it. */
     char program[64];
     snprintf(program, sizeof program, "/tmp/overspill-elsewhere-%d", (int)getpid());

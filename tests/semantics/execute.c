@@ -60,7 +60,7 @@ __attribute__((noinline)) static void run(enum how how)
 static void each(int shared, int traced)
 {
     for (enum how how = 0; how < WAYS; how++) {
-        pressure(48);
+        pressure(40);
         fflush(stdout);
         pid_t pid = shared ? vfork() : fork();
         if (pid == 0) {
@@ -88,11 +88,11 @@ static void failures_too(void)
     fputs("exit 6\n", out);
     fclose(out);
     chmod("script", 0755);
-    pressure(48);
+    pressure(40);
     errno = 0;
     check(execvp(missing, arguments) == -1 && errno == ENOENT, "what is nowhere: %s",
           strerror(errno));
-    pressure(48);
+    pressure(40);
     check(execve(script, arguments, variables) == -1 && errno == ENOEXEC, "what is no program: %s",
           strerror(errno));
     char *forbidden = (char *)mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -29,7 +29,7 @@ static int verdict(size_t bad)
 static void child_and_parent(void)
 {
     fill_all(1);
-    pressure(64);
+    pressure(40);
     pid_t pid = fork_flushed();
     if (pid == 0) {
         size_t bad = bad_all(1);
@@ -45,7 +45,7 @@ static void child_and_parent(void)
 
 static void grandchild(void)
 {
-    pressure(64);
+    pressure(40);
     pid_t pid = fork_flushed();
     if (pid == 0) {
         fill(half[0], PAGES / 2, 300000);
@@ -107,7 +107,7 @@ static size_t bad_behind_protection(char *pages, uint64_t seed)
     fill(pages, PAGES / 4, seed);
     if (mprotect(pages, PAGES / 4 * PAGE, PROT_NONE) != 0)
         die("mprotect");
-    pressure(64);
+    pressure(40);
     if (mprotect(pages, PAGES / 4 * PAGE, PROT_READ) != 0)
         die("mprotect");
     return bad_pages(pages, PAGES / 4, seed);

@@ -86,11 +86,11 @@ static void content(void)
         struct guards g = {strides[n], PAGES};
         fill(p, PAGES, n);
         if (n % 2)
-            pressure(64);
+            pressure(40);
         install(p, g);
         check(lost(p, PAGES, g, n) == 0,
               "every %zu. page is a guard: the others keep their content", g.stride);
-        pressure(64);
+        pressure(40);
         check(lost(p, PAGES, g, n) == 0, "and when they have been out");
         check(madvise(p + PAGE, (PAGES - 1) * PAGE, REMOVE) == 0, "remove, over guards and others");
         size_t stale = 0;
@@ -101,7 +101,7 @@ static void content(void)
         check(fault_of(p, 0) == SIGSEGV, "a guard beside the range stays");
         check(madvise(p, PAGE, REMOVE) == 0 && nonzero(p, PAGE) == 0, "until it goes too");
         fill(p, PAGES, 100 + n);
-        pressure(64);
+        pressure(40);
         check(bad_pages(p, PAGES, 100 + n) == 0, "all can be written");
     }
     struct guards g = {3, PAGES};
@@ -237,7 +237,7 @@ static void move(void)
     /* Many, with pages in memory and out. */
     p = map_pages(PAGES);
     fill(p, PAGES, 50);
-    pressure(64);
+    pressure(40);
     install(p, g);
     check(bad_pages(p + 4 * PAGE, 2, 54) == 0 && lost(p + 999 * PAGE, 300, g, 1049) == 0,
           "some are in memory");
@@ -315,7 +315,7 @@ static void by_vector(void)
     struct iovec two[2] = {{p, PAGES / 2 * PAGE}, {p + (PAGES / 2 + 1) * PAGE, PAGE}};
     struct iovec *there = memcpy(heap_pages(1), two, sizeof two);
     fill(p, PAGES, 60);
-    pressure(64);
+    pressure(40);
     check(process_madvise(self, there, 2, MADV_DONTNEED, 0) == (ssize_t)((PAGES / 2 + 1) * PAGE),
           "process_madvise: DONTNEED");
     check(nonzero(p, PAGES / 2 * PAGE) == 0 && page_is(p + PAGES / 2 * PAGE, 60 + PAGES / 2) &&

@@ -57,7 +57,7 @@ static void contents(void)
         stamp(p, size, 5);
         have = size;
     }
-    pressure(64);
+    pressure(40);
     for (size_t size = have / 2; size > 0; size /= 3) {
         p = realloc(p, size);
         wrong += !p || !stamped(p, size, 5);
@@ -75,7 +75,7 @@ static void contents(void)
             memset(blocks[i], 0xdd, malloc_usable_size(blocks[i]));
         }
         if (round == 2)
-            pressure(64);
+            pressure(40);
         for (int i = 0; i < 64; i++)
             free(blocks[i]);
     }
@@ -161,7 +161,7 @@ static void libc_callers(void)
         fprintf(stream, "line %d\n", i);
     fclose(stream);
     check(size == 1088890, "open_memstream holds %zu bytes", size);
-    pressure(64);
+    pressure(40);
     stream = fmemopen(text, size, "r");
     while (getline(&line, &room, stream) > 0)
         lines += atoi(line + 5) == (int)lines;

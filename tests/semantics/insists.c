@@ -59,7 +59,7 @@ int main(void)
         mmap(room + (ROOM >> 1), 2 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
     strcpy(one, "in both places");
     check(strcmp(other, one) == 0, "one file in two places");
-    pressure(48);
+    pressure(40);
     check(bad_pages(memory, pages, 9) == 0, "memory is as it was");
     check(munmap(room, ROOM) == 0, "given back");
     return finish();

@@ -15,7 +15,7 @@ static void prepare(uint64_t seed)
 {
     fill(source, PAGES, seed);
     fill(sink, PAGES, seed + 1000000);
-    pressure(64);
+    pressure(40);
 }
 
 /* A vector, itself in the heap, that cuts `bytes` bytes into pieces of odd sizes. */
@@ -41,7 +41,7 @@ static void files(int file)
     prepare(1);
     check(lseek(file, 0, SEEK_SET) == 0 && write(file, source, BYTES) == (ssize_t)BYTES,
           "write to a file");
-    pressure(64);
+    pressure(40);
     check(lseek(file, 0, SEEK_SET) == 0 && read(file, sink, BYTES) == (ssize_t)BYTES,
           "read from a file");
     check(bad_pages(sink, PAGES, 1) == 0, "what was written is what was read");
@@ -54,12 +54,12 @@ static void files(int file)
     int count;
     prepare(3);
     struct iovec *vector = pieces(source, BYTES, &count);
-    pressure(64);
+    pressure(40);
     check(lseek(file, 0, SEEK_SET) == 0 && writev(file, vector, count) == (ssize_t)BYTES,
           "writev of %d pieces", count);
     free(vector);
     vector = pieces(sink, BYTES, &count);
-    pressure(64);
+    pressure(40);
     check(lseek(file, 0, SEEK_SET) == 0 && readv(file, vector, count) == (ssize_t)BYTES,
           "readv of %d pieces", count);
     check(bad_pages(sink, PAGES, 3) == 0, "writev and readv carry the content");
@@ -67,7 +67,7 @@ static void files(int file)
     check(pwritev(file, vector, count, 7) == (ssize_t)BYTES && bad_pages(sink, PAGES, 1000004) == 0,
           "pwritev");
     fill(sink, PAGES, 0);
-    pressure(64);
+    pressure(40);
     check(preadv(file, vector, count, 7) == (ssize_t)BYTES && bad_pages(sink, PAGES, 1000004) == 0,
           "preadv");
     free(vector);
@@ -133,7 +133,7 @@ static void streams(void)
     prepare(21);
     struct iovec lent = {source, 8 * PAGE};
     check(vmsplice(ends[1], &lent, 1, 0) == 8 * 4096, "vmsplice");
-    pressure(64);
+    pressure(40);
     check(read(ends[0], sink, 8 * PAGE) == 8 * 4096 && bad_pages(sink, 8, 21) == 0,
           "what vmsplice lent arrives");
     check(bad_pages(source, PAGES, 21) == 0, "and stays");
@@ -183,9 +183,9 @@ static void messages(int file)
     control->cmsg_type = SCM_RIGHTS;
     control->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(control), &file, sizeof file);
-    pressure(64);
+    pressure(40);
     check(sendmsg(ends[0], &out->header, 0) == (ssize_t)bytes, "sendmsg");
-    pressure(64);
+    pressure(40);
     check(recvmsg(ends[1], &in->header, 0) == (ssize_t)bytes && bad_pages(sink, 20, 30) == 0,
           "recvmsg");
     control = CMSG_FIRSTHDR(&in->header);
@@ -244,7 +244,7 @@ static void send_file(int file)
     pthread_t reader;
     struct end end = {ends[1], sink, 0};
     *offset = 0;
-    pressure(64);
+    pressure(40);
     pthread_create(&reader, NULL, read_all, &end);
     while (*offset < (off_t)BYTES)
         if (sendfile(ends[0], file, offset, BYTES - (size_t)*offset) <= 0)

@@ -7,22 +7,22 @@
 static void locked(char *p, const char *origin)
 {
     fill(p, PAGES, 1);
-    pressure(64);
+    pressure(40);
     check(mlock(p, PAGES * PAGE) == 0, "mlock of evicted memory from %s", origin);
     check(bad_pages(p, PAGES, 1) == 0, "it is there");
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, PAGES, 1) == 0, "and stays under pressure");
     fill(p, PAGES, 2);
     check(mlock(p + PAGE, PAGE) == 0, "mlock twice");
     check(munlock(p, PAGES / 2 * PAGE) == 0, "munlock of half of it");
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, PAGES, 2) == 0, "which stays as well");
     check(munlock(p, PAGES * PAGE) == 0 && munlock(p, PAGES * PAGE) == 0, "munlock of all, twice");
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, PAGES, 2) == 0, "unlocked memory stays");
     check(mlock2(p, PAGES * PAGE, MLOCK_ONFAULT) == 0, "mlock2 on fault");
     fill(p, PAGES, 3);
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, PAGES, 3) == 0, "stays too");
     check(mlock(p + 100, 10) == 0 && munlock(p + 100, 10) == 0, "addresses inside a page");
     check(madvise(p + PAGE, (PAGES - 1) * PAGE, MADV_DONTNEED) == -1 && errno == EINVAL,
@@ -37,7 +37,7 @@ static void everything(void)
     mlockall(MCL_CURRENT); /* may fail: more than may be locked is in memory */
     char *p = map_pages(BALLAST);
     fill(p, BALLAST, 20);
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, BALLAST, 20) == 0, "memory made later");
     check(munlockall() == 0, "munlockall");
     /* Future mappings are locked as they are made: much more than the budget. */
@@ -50,7 +50,7 @@ static void everything(void)
         check(bad_pages(q, BALLAST, 30) == 0 && bad_pages(r, BALLAST, 40) == 0,
               "future memory, much of it");
         check(munlockall() == 0, "munlockall again");
-        pressure(64);
+        pressure(40);
         check(bad_pages(q, BALLAST, 30) == 0 && bad_pages(r, BALLAST, 40) == 0,
               "stays when it is unlocked");
         munmap(q, BALLAST * PAGE);
@@ -65,7 +65,7 @@ static void looked_at(void)
     char *p = map_pages(PAGES);
     unsigned char *in_core = calloc(1, PAGES);
     fill(p, PAGES, 50);
-    pressure(64);
+    pressure(40);
     check(mincore(p, PAGES * PAGE, in_core) == 0, "mincore of evicted memory, into evicted memory");
     check(bad_pages(p, PAGES, 50) == 0, "changes nothing");
     check(mincore(p + 1, PAGE, in_core) == -1 && errno == EINVAL,
@@ -93,14 +93,14 @@ static void mapped_locked(void)
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED, -1, 0);
     check(p != MAP_FAILED && nonzero(p, PAGES * PAGE) == 0, "a mapping with MAP_LOCKED");
     fill(p, PAGES, 60);
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, PAGES, 60) == 0, "keeps its content");
     munmap(p, PAGES * PAGE);
     p = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
              -1, 0);
     check(p != MAP_FAILED && nonzero(p, PAGES * PAGE) == 0, "a mapping with MAP_POPULATE");
     fill(p, PAGES, 61);
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, PAGES, 61) == 0, "keeps its content");
     munmap(p, PAGES * PAGE);
 }

@@ -54,7 +54,7 @@ int main(void)
     for (size_t i = 0; i < MAPS; i += 2)
         if (munmap(maps[i].p, maps[i].pages * PAGE) != 0)
             die("munmap");
-    pressure(48);
+    pressure(40);
     check(bad_maps(1, 2, 0) == 0, "half of them unmapped, the others have theirs");
     int wrong = 0;
     for (size_t i = 0; i < MAPS; i += 400)
@@ -64,13 +64,13 @@ int main(void)
     for (size_t i = 0; i < MAPS; i += 2)
         make(i, 1000000);
     check(overlaps() == 0, "as many again in the holes or elsewhere");
-    pressure(48);
+    pressure(40);
     check(bad_maps(1, 2, 0) == 0 && bad_maps(0, 2, 1000000) == 0, "old and new have their content");
     /* Every second one gets another protection, which splits what the kernel had merged. */
     for (size_t i = 1; i < MAPS; i += 4)
         if (mprotect(maps[i].p, maps[i].pages * PAGE, PROT_READ) != 0)
             die("mprotect");
-    pressure(48);
+    pressure(40);
     check(bad_maps(1, 2, 0) == 0 && bad_maps(0, 2, 1000000) == 0,
           "also with different protections");
     for (size_t i = 0; i < MAPS; i++)

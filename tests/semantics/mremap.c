@@ -18,7 +18,7 @@ static void grow_in_place(int evict)
     char *p = with_room(PAGES);
     fill(p, PAGES, 1);
     if (evict)
-        pressure(64);
+        pressure(40);
     char *q = mremap(p, PAGES * PAGE, (PAGES + 1000) * PAGE, 0);
     check(q == p, "memory with room behind it grows where it is");
     if (q == MAP_FAILED)
@@ -28,7 +28,7 @@ static void grow_in_place(int evict)
     check(bad_pages(p, PAGES, 1) == 0, "the old part is kept");
     if (q != MAP_FAILED)
         fill(p + PAGES * PAGE, 1000, 1 + PAGES);
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, PAGES + 1000, 1) == 0, "all of it keeps what is written");
     munmap(p, (PAGES + 1000) * PAGE);
 
@@ -52,7 +52,7 @@ static void grow_and_move(int evict)
     fill(p, pages, 10);
     for (; pages < 16 * 1024; pages *= 2) {
         if (evict)
-            pressure(48);
+            pressure(40);
         char *q = mremap(p, pages * PAGE, 2 * pages * PAGE, MREMAP_MAYMOVE);
         if (q == MAP_FAILED)
             die("mremap");
@@ -75,7 +75,7 @@ static void fixed(int evict)
     fill(p, PAGES, 20);
     fill(target, 2 * PAGES, 21000);
     if (evict)
-        pressure(64);
+        pressure(40);
     char *to = target + 500 * PAGE;
     check(mremap(p, PAGES * PAGE, PAGES * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to,
           "FIXED moves to the given place");
@@ -85,10 +85,10 @@ static void fixed(int evict)
           "what lies beside it stays");
     check(fault_of(p, 0) == SIGSEGV && fault_of(p + (PAGES - 1) * PAGE, 1) == SIGSEGV,
           "nothing is left where it was");
-    pressure(64);
+    pressure(40);
     check(bad_pages(to, PAGES, 20) == 0, "it keeps its content there");
     fill(to, PAGES, 22);
-    pressure(64);
+    pressure(40);
     check(bad_pages(to, PAGES, 22) == 0, "and what is written then");
     munmap(target, 2 * PAGES * PAGE);
 
@@ -98,7 +98,7 @@ static void fixed(int evict)
     target = map_pages(2 * PAGES);
     munmap(target, 2 * PAGES * PAGE);
     if (evict)
-        pressure(64);
+        pressure(40);
     char *q =
         mremap(p + 1000 * PAGE, 700 * PAGE, 900 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, target);
     check(q == target && bad_pages(q, 700, 1030) == 0 && nonzero(q + 700 * PAGE, 200 * PAGE) == 0,
@@ -119,13 +119,13 @@ static void dontunmap(void)
 {
     char *p = map_pages(PAGES);
     fill(p, PAGES, 40);
-    pressure(64);
+    pressure(40);
     char *q = mremap(p, PAGES * PAGE, PAGES * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
     check(q != MAP_FAILED && q != p, "DONTUNMAP moves");
     check(bad_pages(q, PAGES, 40) == 0, "the content moves along");
     check(nonzero(p, PAGES * PAGE) == 0, "and zeros stay behind");
     fill(p, PAGES, 41);
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, PAGES, 41) == 0 && bad_pages(q, PAGES, 40) == 0,
           "both are memory of their own");
     munmap(p, PAGES * PAGE);
@@ -138,7 +138,7 @@ static void errors(void)
 {
     char *p = map_pages(64);
     fill(p, 64, 50);
-    pressure(64);
+    pressure(40);
     check(REFUSED(mremap(p + 1, PAGE, 2 * PAGE, MREMAP_MAYMOVE), EINVAL),
           "an address inside a page: EINVAL");
     check(REFUSED(mremap(p, 64 * PAGE, 0, MREMAP_MAYMOVE), EINVAL), "to no size: EINVAL");
@@ -185,7 +185,7 @@ static void several(void)
     for (int keep = 0; keep < 2; keep++) {
         char *p = three(0, 60), *q = map_pages(6);
         fill(q, 6, 70);
-        pressure(64);
+        pressure(40);
         check(mremap(p, 6 * PAGE, 6 * PAGE,
                      MREMAP_MAYMOVE | MREMAP_FIXED | (keep ? MREMAP_DONTUNMAP : 0), q) == q,
               "three mappings move");
@@ -199,7 +199,7 @@ static void several(void)
                    : fault_of(p, 0) == SIGSEGV && fault_of(p + 5 * PAGE, 0) == SIGSEGV,
               "what stays behind");
         fill(q, 2, 80);
-        pressure(64);
+        pressure(40);
         check(bad_pages(q, 2, 80) == 0 && page_is(q + 5 * PAGE, 65), "they are memory as before");
         munmap(p, 6 * PAGE);
         munmap(q, 6 * PAGE);
@@ -247,7 +247,7 @@ static void files(void)
     check(f != MAP_FAILED && bad_pages(f, 4, 70) == 0, "which grows elsewhere");
     char *filled = map_pages(64);
     fill(filled, 64, 0);
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, 8, 900) == 0 && bad_pages(p + 12 * PAGE, 20, 912) == 0,
           "what lies beside it");
     check(bad_pages(filled, 64, 0) == 0 && bad_pages(f, 4, 70) == 0, "and is mapped in its place");

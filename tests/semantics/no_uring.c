@@ -14,7 +14,7 @@ int main(void)
     fill(memory, PAGES, 1);
     int file = mkstemp(name), wrong = 0;
     unlink(name);
-    pressure(48);
+    pressure(40);
     int ring = (int)syscall(SYS_io_uring_setup, 8, &params);
     check(ring >= 0 || errno == ENOSYS || errno == EPERM,
           "a ring, or a reason that a program understands");
@@ -23,7 +23,7 @@ int main(void)
     for (size_t i = 0; i < PAGES; i++)
         wrong += pwrite(file, memory + i * PAGE, PAGE, (off_t)(i * PAGE)) != (ssize_t)PAGE;
     memset(memory, 0, PAGES * PAGE);
-    pressure(48);
+    pressure(40);
     for (size_t i = 0; i < PAGES; i++)
         wrong += pread(file, memory + i * PAGE, PAGE, (off_t)(i * PAGE)) != (ssize_t)PAGE;
     check(wrong == 0 && bad_pages(memory, PAGES, 1) == 0, "what was written is read");

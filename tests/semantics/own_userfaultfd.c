@@ -101,7 +101,7 @@ static void refusals(void)
 {
     char *pages = map_pages(4);
     fill(pages, 4, 70);
-    pressure(64);
+    pressure(40);
     check(do_register(uffd, pages + 1, PAGE, UFFDIO_REGISTER_MODE_MISSING) == EINVAL,
           "an address that is not aligned");
     check(do_register(uffd, pages, PAGE + 1, UFFDIO_REGISTER_MODE_MISSING) == EINVAL,
@@ -215,7 +215,7 @@ static void copies(void)
     fill(from, pages, 5000);
     check(do_register(uffd, to, pages * PAGE, UFFDIO_REGISTER_MODE_MISSING) == 0,
           "a region to copy to");
-    pressure(64);
+    pressure(40);
     struct uffdio_copy copy = {.dst = (uintptr_t)to, .src = (uintptr_t)from, .len = pages * PAGE};
     int result = ioctl(uffd, UFFDIO_COPY, &copy);
     check(result == 0 && copy.copy == (int64_t)(pages * PAGE), "UFFDIO_COPY of %zu pages", pages);
@@ -225,7 +225,7 @@ static void copies(void)
     check(result == -1 && errno == EEXIST && copy.copy == -EEXIST, "once more: %s",
           strerror(errno));
     madvise(to, 300 * PAGE, MADV_DONTNEED);
-    pressure(64);
+    pressure(40);
     result = ioctl(uffd, UFFDIO_COPY, &copy);
     check(result == -1 && errno == EAGAIN && copy.copy == 300 * (int64_t)PAGE,
           "up to what is there: %s", strerror(errno));
@@ -233,14 +233,14 @@ static void copies(void)
     munmap(from + 690 * PAGE, 10 * PAGE);
     madvise(to, pages * PAGE, MADV_DONTNEED);
     copy.src = (uintptr_t)from;
-    pressure(64);
+    pressure(40);
     result = ioctl(uffd, UFFDIO_COPY, &copy);
     check(result == -1 && copy.copy == 690 * (int64_t)PAGE, "from a source that ends: %s",
           strerror(errno));
     check(bad_pages(to, 690, 5000) == 0, "up to there");
 #ifdef UFFDIO_MOVE
     madvise(to, pages * PAGE, MADV_DONTNEED);
-    pressure(64);
+    pressure(40);
     struct uffdio_move move = {.dst = (uintptr_t)to, .src = (uintptr_t)from, .len = 600 * PAGE};
     result = ioctl(uffd, UFFDIO_MOVE, &move);
     check(result == 0 && move.move == 600 * (int64_t)PAGE, "UFFDIO_MOVE of pages: %s",

@@ -9,12 +9,12 @@ static void none_and_back(void)
     char *p = map_pages(PAGES);
     fill(p, PAGES, 1);
     check(mprotect(p, PAGES * PAGE, PROT_NONE) == 0, "resident pages become inaccessible");
-    pressure(64);
+    pressure(40);
     check(fault_of(p, 0) == SIGSEGV && fault_of(p + 77 * PAGE, 1) == SIGSEGV,
           "an access raises SIGSEGV");
     check(mprotect(p, PAGES * PAGE, PROT_READ) == 0, "readable again");
     check(bad_pages(p, PAGES, 1) == 0, "with their content");
-    pressure(64);
+    pressure(40);
     check(mprotect(p, PAGES * PAGE, PROT_NONE) == 0, "evicted pages become inaccessible");
     check(fault_of(p, 0) == SIGSEGV && fault_of(p + 99 * PAGE, 1) == SIGSEGV,
           "an access raises SIGSEGV");
@@ -26,7 +26,7 @@ static void none_and_back(void)
     for (size_t i = 0; i < 300; i++)
         if (i % 3)
             fill_page(p + i * PAGE, 5000 + i);
-    pressure(64);
+    pressure(40);
     int wrong = 0;
     for (size_t i = 0; i < 300; i++)
         wrong += i % 3 ? !page_is(p + i * PAGE, 5000 + i) : fault_of(p + i * PAGE, 1) != SIGSEGV;
@@ -44,11 +44,11 @@ static void read_only(void)
     fill(p, PAGES, 10);
     check(mprotect(p, PAGES * PAGE, PROT_READ) == 0, "pages become read-only");
     for (int round = 0; round < 3; round++) {
-        pressure(64);
+        pressure(40);
         check(bad_pages(p, PAGES, 10) == 0, "they are evicted and read again");
     }
     check(fault_of(p + 5 * PAGE, 1) == SIGSEGV, "a write to a resident one raises SIGSEGV");
-    pressure(64);
+    pressure(40);
     check(fault_of(p + 6 * PAGE, 1) == SIGSEGV, "a write to an evicted one raises SIGSEGV");
     check(bad_pages(p, PAGES, 10) == 0, "and changes nothing");
     munmap(p, PAGES * PAGE);
@@ -60,7 +60,7 @@ static void read_only(void)
     mprotect(p, PAGES * PAGE, PROT_READ | PROT_WRITE);
     check(nonzero(p, PAGES * PAGE) == 0, "also when it becomes writable");
     fill(p, PAGES, 11);
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, PAGES, 11) == 0, "then it keeps what is written");
     munmap(p, PAGES * PAGE);
     /* Reserved first, used later, as allocators do. */
@@ -71,7 +71,7 @@ static void read_only(void)
         mprotect(p + i * PAGES * PAGE, 128 * PAGE, PROT_READ | PROT_WRITE);
         fill(p + i * PAGES * PAGE, 128, 20 + i);
     }
-    pressure(64);
+    pressure(40);
     size_t bad = 0;
     for (size_t i = 0; i < 64; i += 4)
         bad += bad_pages(p + i * PAGES * PAGE, 128, 20 + i);
@@ -130,12 +130,12 @@ static void write_barrier(void)
         if (mprotect(heap, PAGES * PAGE, PROT_READ) != 0)
             die("mprotect");
         if (cycle % 2 == 0)
-            pressure(64);
+            pressure(40);
         pthread_t threads[2];
         struct mutator mutators[2] = {{0, cycle * 1000000}, {1, cycle * 1000000}};
         for (int i = 0; i < 2; i++)
             pthread_create(&threads[i], NULL, mutate, &mutators[i]);
-        pressure(48);
+        pressure(40);
         for (int i = 0; i < 2; i++)
             pthread_join(threads[i], NULL);
         size_t noted = 0, missed = 0, wrong = 0;
@@ -176,7 +176,7 @@ static void errors(void)
     fill(p, 64, 30);
     check(mprotect(p + 10 * PAGE, PAGE, PROT_NONE) == 0 && fault_of(p + 10 * PAGE, 1) == SIGSEGV,
           "a guard page in memory from malloc");
-    pressure(64);
+    pressure(40);
     check(mprotect(p + 10 * PAGE, PAGE, PROT_READ | PROT_WRITE) == 0 && bad_pages(p, 64, 30) == 0,
           "taken back");
     free(p);

@@ -9,7 +9,7 @@ static void *owner(void *unused)
 {
     for (int i = 0; i < 3; i++)
         pthread_mutex_lock(mutexes[i]);
-    pressure(64);
+    pressure(40);
     return unused;
 }
 

@@ -66,7 +66,7 @@ static void refusals(const char *kind, int evict)
     int fd = open("/proc/self/exe", O_RDONLY);
     check(seal(p + 2 * PAGE, 2 * PAGE, 0) == 0, "two of six pages are sealed, %s", kind);
     if (evict)
-        pressure(64);
+        pressure(40);
     check(FAILS(munmap(p, 6 * PAGE), EPERM) && FAILS(munmap(p + 2 * PAGE, PAGE), EPERM), "munmap");
     check(NO_MAP(mmap(p, 6 * PAGE, PROT_READ, ANONYMOUS | MAP_FIXED, -1, 0), EPERM),
           "mmap over them");
@@ -92,7 +92,7 @@ static void refusals(const char *kind, int evict)
     check(mprotect(p, 2 * PAGE, PROT_READ | PROT_WRITE) == 0,
           "what lies beside them may be changed");
     fill(p, 6, 30);
-    pressure(64);
+    pressure(40);
     check(bad_pages(p, 6, 30) == 0, "they are memory like any other");
     check(mlock(p + PAGE, 3 * PAGE) == 0 && munlock(p + PAGE, 3 * PAGE) == 0,
           "they are locked and unlocked");
@@ -160,7 +160,7 @@ static void at_fork(void)
     char *p = some(64, PROT_READ, 80), *gone = some(1, PROT_READ | PROT_WRITE, 1);
     if (seal(p, 64 * PAGE, 0) != 0 || seal(gone, PAGE, 0) != 0)
         die("mseal");
-    pressure(64);
+    pressure(40);
     check(madvise(gone, PAGE, MADV_DONTFORK) == 0, "a sealed page that a child does not get");
     for (int generation = 0; generation < 2; generation++) {
         pid_t pid = fork_flushed();

@@ -56,7 +56,7 @@ static void at_a_high_rate(int flags, const char *where)
     size_t bad = 0;
     hits = 0;
     memset(of_handler, 0, HANDLER_PAGES * PAGE);
-    pressure(48);
+    pressure(40);
     handle(SIGALRM, count, flags);
     setitimer(ITIMER_REAL, &rate, NULL);
     uint64_t seed = 1 + PAGES;
@@ -175,7 +175,7 @@ static void interrupted(void)
         die("pipe");
     handle(SIGALRM, count, 0);
     hits = 0;
-    pressure(64);
+    pressure(40);
     setitimer(ITIMER_REAL, &rate, NULL);
     ssize_t n = read(ends[0], buffer, PAGE);
     int error = errno;

@@ -16,7 +16,7 @@ static int started(int argc, char **argv)
     if (strcmp(argv[1], "heavy") == 0) {
         char *p = map_pages(PAGES);
         fill(p, PAGES, 7);
-        pressure(64);
+        pressure(40);
         return bad_pages(p, PAGES, 7) ? 1 : 42;
     }
     if (strcmp(argv[1], "sum") == 0) {
@@ -141,7 +141,7 @@ static void large_arguments(void)
             argv[2 + i][ARGUMENT_BYTES - 1] = 0;
         }
         argv[2 + ARGUMENTS] = NULL;
-        pressure(64);
+        pressure(40);
         int status = reap(ways[w].start(argv));
         check(status == 3, "%s with arguments from evicted memory: status %d", ways[w].name,
               status);
@@ -184,7 +184,7 @@ static void shells(void)
     FILE *in = popen("cksum >popen.sum", "w");
     char *data = heap_pages(1024);
     fill(data, 1024, 70);
-    pressure(64);
+    pressure(40);
     check(in && fwrite(data, PAGE, 1024, in) == 1024 && pclose(in) == 0, "popen for writing");
     free(data);
     FILE *sum = fopen("popen.sum", "r");
@@ -206,7 +206,7 @@ int main(int argc, char **argv)
     if (length <= 0)
         die("readlink");
     own[length] = 0;
-    pressure(64);
+    pressure(40);
     endings();
     large_arguments();
     heavy();

@@ -23,9 +23,9 @@ static void large_buffers(int given)
     for (int i = 0; i < LINES; i++) {
         fprintf(file, "%d %s\n", i, i % 3 ? "some text" : "another text");
         if (i % 50000 == 25000)
-            pressure(48);
+            pressure(40);
     }
-    pressure(64);
+    pressure(40);
     check(fflush(file) == 0 && ftell(file) == 3488891, "%ld bytes written", ftell(file));
     rewind(file);
     char line[100];
@@ -35,7 +35,7 @@ static void large_buffers(int given)
         wrong += atol(line) != n ||
                  strcmp(strchr(line, ' '), n % 3 ? " some text\n" : " another text\n") != 0;
         if (n % 50000 == 25000)
-            pressure(48);
+            pressure(40);
     }
     check(n == LINES && wrong == 0, "%d lines read, sum %ld, %d wrong", n, sum, wrong);
     check(fseek(file, 1234567, SEEK_SET) == 0 && fgetc(file) != EOF && ungetc('x', file) == 'x' &&
@@ -47,11 +47,11 @@ static void large_buffers(int given)
     file = temporary("stdio.blocks");
     char *blocks = heap_pages(2048);
     fill(blocks, 2048, 5);
-    pressure(64);
+    pressure(40);
     check(fwrite(blocks, PAGE, 2048, file) == 2048, "fwrite of evicted memory");
     rewind(file);
     memset(blocks, 0, 2048 * PAGE);
-    pressure(64);
+    pressure(40);
     check(fread(blocks, 1000, 8389, file) == 8388 && memcmp(blocks, blocks, 1) == 0,
           "fread into evicted memory");
     check(bad_pages(blocks, 2047, 5) == 0, "carries the content");
@@ -88,19 +88,19 @@ static void across_fork(void)
     setvbuf(file, buffer, _IOFBF, MIB);
     for (int i = 0; i < 20000; i++)
         fprintf(file, "before %d\n", i);
-    pressure(64);
+    pressure(40);
     pid_t pid = fork_flushed();
     if (pid == 0) {
         for (int i = 0; i < 10000; i++)
             fprintf(file, "child %d\n", i);
-        pressure(48);
+        pressure(40);
         fclose(file);
         exit(3);
     }
     check(reap(pid) == 3, "a child writes to the file that it inherited");
     for (int i = 0; i < 10000; i++)
         fprintf(file, "parent %d\n", i);
-    pressure(48);
+    pressure(40);
     fclose(file);
     free(buffer);
     uint64_t sum = content_of("stdio.fork", &length);

@@ -73,7 +73,7 @@ static void own_stacks(void)
         if (pthread_attr_setstack(&attributes, stacks[i], pages * PAGE) != 0)
             die("pthread_attr_setstack");
         if (i == N / 2)
-            pressure(64);
+            pressure(40);
         if ((errno = pthread_create(&threads[i], &attributes, use_stack, (void *)(uintptr_t)i)) !=
             0)
             die("pthread_create");
@@ -204,7 +204,7 @@ static void endings(void)
     int cancelled = 0, left = 0;
     for (int i = 0; i < 20; i++)
         pthread_create(&threads[i], NULL, i % 2 ? wait_forever : leave_at_once, &stop);
-    pressure(48);
+    pressure(40);
     for (int i = 0; i < 20; i++) {
         void *result = NULL;
         if (i % 2)

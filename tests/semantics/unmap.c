@@ -16,7 +16,7 @@ static void parts(int evict)
     char *p = map_pages(PAGES);
     fill(p, PAGES, 1);
     if (evict)
-        pressure(64);
+        pressure(40);
     check(munmap(p + 1000 * PAGE, 500 * PAGE) == 0 && is_gone(p, 1000, 500), "the middle goes");
     check(bad_pages(p, 1000, 1) == 0 && bad_pages(p + 1500 * PAGE, PAGES - 1500, 1501) == 0,
           "both sides stay");
@@ -25,7 +25,7 @@ static void parts(int evict)
           "the end goes");
     check(munmap(p + 900 * PAGE, 700 * PAGE) == 0 && is_gone(p, 900, 700),
           "pages around the hole go");
-    pressure(64);
+    pressure(40);
     check(bad_pages(p + 10 * PAGE, 890, 11) == 0 &&
               bad_pages(p + 1600 * PAGE, PAGES - 1610, 1601) == 0,
           "what is left stays");
@@ -34,7 +34,7 @@ static void parts(int evict)
     check(q == p + 1000 * PAGE && nonzero(q, 100 * PAGE) == 0,
           "the hole can be used again, and is zeros");
     fill(q, 100, 50);
-    pressure(64);
+    pressure(40);
     check(bad_pages(q, 100, 50) == 0, "and keeps what is written");
     check(munmap(p, PAGES * PAGE) == 0 && is_gone(p, 0, PAGES) && is_gone(p, 1000, 100),
           "all of it goes in one call");
@@ -45,7 +45,7 @@ static void laid_over(void)
 {
     char *p = map_pages(PAGES);
     fill(p, PAGES, 100);
-    pressure(64);
+    pressure(40);
     char *at = p + 700 * PAGE;
     check(mmap(at, 300 * PAGE, PROT_READ | PROT_WRITE, ANONYMOUS | MAP_FIXED, -1, 0) == at,
           "MAP_FIXED over evicted memory");
@@ -56,7 +56,7 @@ static void laid_over(void)
     check(mmap(at, 100 * PAGE, PROT_READ | PROT_WRITE, ANONYMOUS | MAP_FIXED, -1, 0) == at &&
               nonzero(at, 100 * PAGE) == 0,
           "MAP_FIXED over resident memory is zeros");
-    pressure(64);
+    pressure(40);
     check(nonzero(at, 100 * PAGE) == 0 && bad_pages(at + 100 * PAGE, 200, 5100) == 0,
           "and stays so under pressure");
     /* How a runtime gives memory back and keeps the addresses. */
@@ -66,7 +66,7 @@ static void laid_over(void)
     check(mprotect(at, 300 * PAGE, PROT_READ | PROT_WRITE) == 0 && nonzero(at, 300 * PAGE) == 0,
           "opened again it is zeros");
     fill(at, 300, 6000);
-    pressure(64);
+    pressure(40);
     check(bad_pages(at, 300, 6000) == 0, "and memory like any other");
     check(mmap(p, PAGE, PROT_READ, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED &&
               errno == EEXIST,
@@ -90,7 +90,7 @@ static void files_over(void)
     if (file < 0 || unlink(name) != 0 || write(file, content, 64 * PAGE) != 64 * 4096)
         die(name);
     fill(p, PAGES, 200);
-    pressure(64);
+    pressure(40);
     char *at = p + 1000 * PAGE;
     check(mmap(at, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == at &&
               bad_pages(at, 64, 900) == 0,
@@ -101,14 +101,14 @@ static void files_over(void)
           "what is written there is in the file");
     check(bad_pages(p, 1000, 200) == 0 && bad_pages(at + 64 * PAGE, PAGES - 1064, 1264) == 0,
           "beside it nothing changes");
-    pressure(64);
+    pressure(40);
     check(bad_pages(at, 3, 900) == 0 && page_is(at + 3 * PAGE, 950), "it stays under pressure");
     check(munmap(at, 64 * PAGE) == 0 && is_gone(at, 0, 64), "it goes");
     check(mmap(at, 64 * PAGE, PROT_READ | PROT_WRITE, ANONYMOUS | MAP_FIXED, -1, 0) == at &&
               nonzero(at, 64 * PAGE) == 0,
           "anonymous memory of zeros in its place");
     fill(at, 64, 300);
-    pressure(64);
+    pressure(40);
     check(bad_pages(at, 64, 300) == 0, "keeps its content");
     check(mmap(at, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0) == at &&
               page_is(at + 3 * PAGE, 950),
@@ -116,7 +116,7 @@ static void files_over(void)
     fill_page(at + 3 * PAGE, 960);
     check(pread(file, page, PAGE, 3 * 4096) == 4096 && page_is(page, 950),
           "keeps writes to itself");
-    pressure(64);
+    pressure(40);
     check(page_is(at + 3 * PAGE, 960), "and keeps them");
     check(munmap(p, PAGES * PAGE) == 0, "all of it goes in one call");
     close(file);
@@ -126,7 +126,7 @@ static void shared_over(void)
 {
     char *p = map_pages(PAGES);
     fill(p, PAGES, 400);
-    pressure(64);
+    pressure(40);
     char *at = p + 10 * PAGE;
     check(mmap(at, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1,
                0) == at &&

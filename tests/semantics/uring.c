@@ -143,12 +143,12 @@ static void registered(int file, const char *name)
         vectors[i] = (struct iovec){area[i], FIXED_PAGES * PAGE};
     }
     /* Some are out when they are registered. */
-    pressure(64);
+    pressure(40);
     if (syscall(SYS_io_uring_register, ring.fd, IORING_REGISTER_BUFFERS, vectors, ENTRIES) != 0) {
         printf("     (left out: buffers cannot be registered here: %s)\n", strerror(errno));
         goto out;
     }
-    pressure(64);
+    pressure(40);
     for (size_t i = 0; i < ENTRIES; i++)
         wrong += (long)bad_pages(area[i], FIXED_PAGES, 800000 + i * FIXED_PAGES);
     check(wrong == 0, "registered buffers, %s file: %ld pages wrong under pressure", name, wrong);
@@ -176,7 +176,7 @@ static void registered(int file, const char *name)
     /* The program writes to them, they go idle, and the device reads what was written. */
     for (size_t i = 0; i < ENTRIES; i++)
         fill(area[i], FIXED_PAGES, 900000 + i * FIXED_PAGES);
-    pressure(64);
+    pressure(40);
     for (size_t i = 0; i < ENTRIES; i++)
         ring_push(&ring, (struct io_uring_sqe){
             .opcode = IORING_OP_WRITE_FIXED,
@@ -201,7 +201,7 @@ static void registered(int file, const char *name)
     check(wrong == 0, "writes from them: %ld pages wrong", wrong);
     if (syscall(SYS_io_uring_register, ring.fd, IORING_UNREGISTER_BUFFERS, NULL, 0) != 0)
         die("unregister");
-    pressure(64);
+    pressure(40);
     for (size_t i = 0; i < ENTRIES; i++)
         wrong += (long)bad_pages(area[i], FIXED_PAGES, 900000 + i * FIXED_PAGES);
     check(wrong == 0, "they stay when they are no longer registered: %ld pages wrong", wrong);
