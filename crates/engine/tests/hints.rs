@@ -132,7 +132,7 @@ fn what_does_not_compress_is_written_in_runs_whatever_lies_between() {
     // Every second page is the same word over and over but for one.
     let word = |i: usize| match i / 512 % 2 {
         0 => content(i),
-        _ if i % 512 == 0 => content(i),
+        _ if i.is_multiple_of(512) => content(i),
         _ => 7,
     };
     let words: &mut [u64] = region.as_mut_slice();
