@@ -126,7 +126,7 @@ fn pinned_pages_stay_and_are_not_advised_away() {
 }
 
 #[test]
-fn what_does_not_compress_is_written_in_runs_whatever_lies_between() {
+fn what_does_not_compress_moves_in_runs_whatever_lies_between() {
     let Some(pool) = pool(Delivery::Signal, "") else { return };
     let mut region = pool.map(4 * MIB).unwrap();
     // Every second page is the same word over and over but for one.
@@ -141,5 +141,8 @@ fn what_does_not_compress_is_written_in_runs_whatever_lies_between() {
     let (pages, writes) = (count(&pool, "pswpout"), count(&pool, "pswpout_ops"));
     assert!(pages >= 400 && count(&pool, "zswpout") >= 400, "{:#?}", pool.stats());
     assert!(writes * 4 <= pages, "{writes} writes of {pages} pages");
+    // It comes back in runs, too, where it is read in sequence.
     assert!(region.as_slice::<u64>().iter().enumerate().all(|(i, found)| *found == word(i)));
+    let (pages, reads) = (count(&pool, "pswpin"), count(&pool, "pswpin_ops"));
+    assert!(pages >= 400 && reads * 4 <= pages, "{reads} reads of {pages} pages");
 }

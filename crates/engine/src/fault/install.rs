@@ -9,7 +9,7 @@ use crate::slot::SlotRun;
 use crate::stats::{Counter, FaultSource};
 use crate::swap::store::LoadError;
 use crate::swap::{Entry, fill};
-use crate::units::{FrameId, PAGE_SHIFT, PageIndex, SlotId, page_mut};
+use crate::units::{FOLIO_MAX, FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId, page_mut};
 use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::uffd::{Stop, Transferred};
@@ -121,8 +121,7 @@ impl<B: Backing> Fault<B> {
         Ok(Some((done, None)))
     }
 
-    /// Lines up the content of a locked run of stored pages in the buffer: what is in memory by
-    /// itself, what is on a device in runs.
+    /// Lines up the content of a locked run of stored pages in the buffer.
     fn load_run(
         &self,
         context: &mut FaultContext,
@@ -130,39 +129,63 @@ impl<B: Backing> Fault<B> {
         len: usize,
     ) -> Result<(), LoadError> {
         let state = |i: usize| self.memory.words.load(PageIndex(page.0 + i)).state();
-        let mut i = 0;
-        while i < len {
+        // 1. What is on a device, by runs of slots: between its pages others may lie.
+        let on_device = |i: usize| match state(i) {
+            State::Stored(slot) if !self.swap.zswap.contains(slot) => Some((i, slot)),
+            _ => None,
+        };
+        let mut was_read = [false; FOLIO_MAX];
+        let mut found = (0..len).filter_map(on_device).peekable();
+        while let Some((place, first)) = found.next() {
+            let (mut run, mut places) = (SlotRun { first, len: 1 }, [place; FOLIO_MAX]);
+            while let Some((place, _)) = found.next_if(|(_, slot)| run.follows(*slot)) {
+                places[run.len] = place;
+                run.len += 1;
+            }
+            let places = &places[..run.len];
+            self.read_apart(context, run, places)?;
+            places.iter().for_each(|place| was_read[*place] = true);
+        }
+        // 2. What is in memory.
+        for i in (0..len).filter(|i| !was_read[*i]) {
             let FaultContext { packed, decompressor, buffer, .. } = &mut *context;
             let out = page_mut(buffer, i);
             let slot = match state(i) {
                 State::Filled(value) => {
                     fill::fill(out, value);
-                    i += 1;
                     continue;
                 }
                 State::Stored(slot) => slot,
                 other => unreachable!("{other:?} is not stored"),
             };
-            // 1. Compressed.
-            if self.swap.load_compressed(slot, packed, decompressor, out)? {
-                i += 1;
-                continue;
+            // It may have gone on to a device meanwhile.
+            if !self.swap.load_compressed(slot, packed, decompressor, out)? {
+                self.read_apart(context, SlotRun { first: slot, len: 1 }, &[i])?;
             }
-            // 2. On a device, with those behind it that are there too.
-            let more = (i + 1..len).take_while(|next| {
-                let here = State::Stored(slot.advance((next - i) as u64));
-                state(*next) == here
-                    && !matches!(here, State::Stored(slot) if self.swap.zswap.contains(slot))
-            });
-            let pages = 1 + more.count();
-            let run = SlotRun { first: slot, len: pages };
-            context.source = FaultSource::Device;
-            self.base
-                .psi
-                .stalled_for_device(|| self.swap.load_slots(run, &mut context.buffer, i))?;
-            self.stats.add(Counter::PgMajFault, 1);
-            self.stats.add(Counter::SwapRa, pages as u64 - 1);
-            i += pages;
+        }
+        Ok(())
+    }
+
+    /// Reads a run of slots with one operation, each into its place in the buffer: places in
+    /// order, between which nothing lies yet.
+    fn read_apart(
+        &self,
+        context: &mut FaultContext,
+        run: SlotRun,
+        places: &[usize],
+    ) -> Result<(), LoadError> {
+        // 1. Next to one another, up to the last place.
+        let first = places[run.len - 1] + 1 - run.len;
+        context.source = FaultSource::Device;
+        self.base
+            .psi
+            .stalled_for_device(|| self.swap.load_slots(run, &mut context.buffer, first))?;
+        self.stats.add(Counter::PgMajFault, 1);
+        self.stats.add(Counter::SwapRa, run.len as u64 - 1);
+        // 2. Apart, first to last: none is moved over one that is still to be moved.
+        for (i, place) in places.iter().enumerate().filter(|(i, place)| first + i != **place) {
+            let start = (first + i) << PAGE_SHIFT;
+            context.buffer.copy_within(start..start + PAGE_SIZE, place << PAGE_SHIFT);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::memory::frames::zeros;
 use crate::memory::word::{PageWord, State};
 use crate::stats::{Counter, FaultSource};
 use crate::swap::store::LoadError;
-use crate::units::PageIndex;
+use crate::units::{PageIndex, SlotId};
 use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
 use std::time::Instant;
@@ -240,9 +240,10 @@ impl<B: Backing> Fault<B> {
         self.memory.extents.touch(page.0..page.0 + max);
         self.memory.note_extent(page);
         let (mut len, mut last) = (1, state);
+        let mut read = slot_of(state).filter(|slot| !self.swap.zswap.contains(*slot));
         while len < max {
             let next = PageIndex(page.0 + len);
-            let fits = |w: PageWord| self.follows(last, w.state());
+            let fits = |w: PageWord| self.follows(last, read, w.state());
             let Some(word) = self.memory.words.try_lock_if(next, fits) else { break };
             // Under its lock: who unmaps it takes access away before it waits for that lock.
             if !self.memory.extents.is_accessible(next) {
@@ -250,23 +251,33 @@ impl<B: Backing> Fault<B> {
                 break;
             }
             last = word.state();
+            read = read
+                .map(|read| slot_of(last).filter(|slot| *slot == read.advance(1)).unwrap_or(read));
             len += 1;
         }
         len
     }
 
     /// Whether the content of the page after one in state `last` can come in together with it: from
-    /// the same place, or made up in memory.
-    fn follows(&self, last: State, next: State) -> bool {
+    /// the same place, made up in memory, or with the operation that reads slot `read`, behind it.
+    fn follows(&self, last: State, read: Option<SlotId>, next: State) -> bool {
         match (last, next) {
-            (State::Filled(_) | State::Stored(_), State::Stored(slot))
-                if self.swap.zswap.contains(slot) =>
-            {
-                true
-            }
             (State::Filled(_) | State::Stored(_), State::Filled(_)) => true,
+            (State::Filled(_) | State::Stored(_), State::Stored(slot)) => {
+                read.is_some_and(|read| slot == read.advance(1))
+                    || self.swap.zswap.contains(slot)
+                    || lies_behind(last, next)
+            }
             _ => lies_behind(last, next),
         }
+    }
+}
+
+/// The slot of a page that has one and is not in memory.
+fn slot_of(state: State) -> Option<SlotId> {
+    match state {
+        State::Stored(slot) => Some(slot),
+        _ => None,
     }
 }
 
