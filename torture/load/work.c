@@ -222,6 +222,17 @@ static void lock(struct worker *w)
     munlock(r->at + from * PAGE, count * PAGE);
 }
 
+/* A call has moved less than it was to: it came to a lost page, as a touch tells, or is wrong. */
+static void fell_short(const char *what, const char *memory, size_t bytes, ssize_t moved)
+{
+    if (moved >= 0) {
+        errno = 0;
+        for (size_t at = 0; at < bytes; at += PAGE)
+            *(const volatile char *)(memory + at);
+    }
+    die(what);
+}
+
 /* Pages go through a file and a pipe and come back. With `flags` O_DIRECT the device reads and
    writes them itself. */
 static void through_file(struct worker *w, int flags)
@@ -239,12 +250,14 @@ static void through_file(struct worker *w, int flags)
     char *at = source->at + from * PAGE;
     size_t half = count / 2 * PAGE, all = count * PAGE;
     struct iovec parts[] = {{at, half}, {at + half, all - half}};
-    if (pwritev(file, parts, 2, 0) != (ssize_t)all)
-        die("pwritev");
+    ssize_t moved = pwritev(file, parts, 2, 0);
+    if (moved != (ssize_t)all)
+        fell_short("pwritev", at, all, moved);
     uint64_t tags[FILE_PAGES];
     memcpy(tags, source->tags + from, count * sizeof *tags);
-    if (pread(file, target->at + to * PAGE, all, 0) != (ssize_t)all)
-        die("pread");
+    moved = pread(file, target->at + to * PAGE, all, 0);
+    if (moved != (ssize_t)all)
+        fell_short("pread", target->at + to * PAGE, all, moved);
     memcpy(target->tags + to, tags, count * sizeof *tags);
     close(file);
     check_run(target, to, count);
