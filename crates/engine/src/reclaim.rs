@@ -202,7 +202,9 @@ impl<B: Backing> Reclaim<B> {
                 break;
             }
             let cache_full = self.swap.lru.len() > self.cached_max();
-            if cache_full || idle > 2 * extents {
+            // A busy program takes pages back from the swap cache faster than that fills.
+            let circling = passed > ROUNDS_MAX / 2 * extents;
+            if cache_full || circling || idle > 2 * extents {
                 let stored = self.store_oldest(batch, who);
                 freed += stored;
                 if stored > 0 {
@@ -233,7 +235,12 @@ impl<B: Backing> Reclaim<B> {
                 if progress.freed + progress.deactivated > 0 { 0 } else { idle + progress.passed };
         }
         // The last there is: empty chunks of the zpool, kept for its next objects.
-        if freed > 0 { freed } else { self.swap.zpool.trim(&self.memory.frames) }
+        if freed == 0 {
+            freed = self.swap.zpool.trim(&self.memory.frames);
+            self.stats.add(scan, freed as u64);
+            self.stats.add(steal, freed as u64);
+        }
+        freed
     }
 
     /// How full the swap cache may be before its oldest pages are stored.
