@@ -202,8 +202,9 @@ impl<B: Backing> Reclaim<B> {
                 break;
             }
             let cache_full = self.swap.lru.len() > self.cached_max();
-            // A busy program takes pages back from the swap cache faster than that fills.
-            let circling = passed > ROUNDS_MAX / 2 * extents;
+            // A busy program that is not short takes pages back from the swap cache faster than it
+            // fills.
+            let circling = matches!(who, Reclaimer::Proactive) && passed > ROUNDS_MAX / 2 * extents;
             if cache_full || circling || idle > 2 * extents {
                 let stored = self.store_oldest(batch, who);
                 freed += stored;
