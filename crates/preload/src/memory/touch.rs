@@ -29,8 +29,8 @@ pub struct Tries {
 }
 
 impl Tries {
-    /// Those of a call that is not made again.
-    pub const LAST: Tries = Tries { round: 0, made: MOST - 1 };
+    /// Those of a call that is not made again: it is made as it would be at last.
+    pub const LAST: Tries = Tries { round: ROUNDS - 1, made: MOST - 1 };
 
     /// Makes pages present, by a function that is told how many around each address.
     pub fn touch<T>(&mut self, touch: impl FnOnce(usize) -> T) -> T {
