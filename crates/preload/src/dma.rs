@@ -19,7 +19,7 @@ use self::received::{look_at_message, look_at_messages};
 use crate::sys::real;
 use crate::{calls, pool, remote};
 use overspill_os::{Errno, descriptors, tls};
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -62,21 +62,17 @@ fn looking() -> bool {
 
 /// Looks at the descriptors that the program was started with; where it cannot, there may be one.
 fn scan_inherited() {
-    let Ok(entries) = descriptors::read_dir(Path::new("/proc/self/fd")) else {
-        DONE.store(true, Ordering::Relaxed);
-        return pool::dma_seen();
+    let is_direct = |name: &OsStr| {
+        let fd = name.to_str().and_then(|name| name.parse().ok());
+        fd.is_some_and(|fd| !descriptors::is_engines(fd) && is_direct(fd))
     };
-    for entry in entries.flatten() {
-        let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
-            continue;
-        };
-        if descriptors::is_engines(fd) {
-            continue;
-        }
-        if is_direct(fd) {
-            DONE.store(true, Ordering::Relaxed);
-            return pool::dma_seen();
-        }
+    let found = match descriptors::read_dir(Path::new("/proc/self/fd")) {
+        Ok(entries) => entries.flatten().any(|entry| is_direct(&entry.file_name())),
+        Err(_) => true,
+    };
+    if found {
+        DONE.store(true, Ordering::Relaxed);
+        pool::dma_seen();
     }
 }
 

@@ -240,10 +240,14 @@ impl<B: Backing> Fault<B> {
         self.memory.extents.touch(page.0..page.0 + max);
         self.memory.note_extent(page);
         let (mut len, mut last) = (1, state);
-        let mut read = slot_of(state).filter(|slot| !self.swap.zswap.contains(*slot));
+        // The slot behind those that are read from a device.
+        let mut behind = match state {
+            State::Stored(slot) if !self.swap.zswap.contains(slot) => Some(slot.advance(1)),
+            _ => None,
+        };
         while len < max {
             let next = PageIndex(page.0 + len);
-            let fits = |w: PageWord| self.follows(last, read, w.state());
+            let fits = |w: PageWord| self.follows(last, behind, w.state());
             let Some(word) = self.memory.words.try_lock_if(next, fits) else { break };
             // Under its lock: who unmaps it takes access away before it waits for that lock.
             if !self.memory.extents.is_accessible(next) {
@@ -251,33 +255,24 @@ impl<B: Backing> Fault<B> {
                 break;
             }
             last = word.state();
-            read = read
-                .map(|read| slot_of(last).filter(|slot| *slot == read.advance(1)).unwrap_or(read));
+            if let Some(slot) = behind.filter(|slot| last == State::Stored(*slot)) {
+                behind = Some(slot.advance(1));
+            }
             len += 1;
         }
         len
     }
 
     /// Whether the content of the page after one in state `last` can come in together with it: from
-    /// the same place, made up in memory, or with the operation that reads slot `read`, behind it.
-    fn follows(&self, last: State, read: Option<SlotId>, next: State) -> bool {
+    /// the same place, made up in memory, or with the operation that reads up to slot `behind`.
+    fn follows(&self, last: State, behind: Option<SlotId>, next: State) -> bool {
         match (last, next) {
             (State::Filled(_) | State::Stored(_), State::Filled(_)) => true,
             (State::Filled(_) | State::Stored(_), State::Stored(slot)) => {
-                read.is_some_and(|read| slot == read.advance(1))
-                    || self.swap.zswap.contains(slot)
-                    || lies_behind(last, next)
+                behind == Some(slot) || self.swap.zswap.contains(slot) || lies_behind(last, next)
             }
             _ => lies_behind(last, next),
         }
-    }
-}
-
-/// The slot of a page that has one and is not in memory.
-fn slot_of(state: State) -> Option<SlotId> {
-    match state {
-        State::Stored(slot) => Some(slot),
-        _ => None,
     }
 }
 

@@ -346,13 +346,12 @@ impl<B: Backing> Swap<B> {
                     at += 1;
                 }
                 slots[at] = Some(slot);
-                if !together {
-                    to = at;
-                } else if to < at {
+                let place = if together { to } else { at };
+                if place < at {
                     let start = at << PAGE_SHIFT;
-                    buffer.copy_within(start..start + PAGE_SIZE, to << PAGE_SHIFT);
+                    buffer.copy_within(start..start + PAGE_SIZE, place << PAGE_SHIFT);
                 }
-                line_up(writes, slot, to, false);
+                line_up(writes, slot, place, false);
                 to += 1;
             }
         }

@@ -305,17 +305,7 @@ mod tests {
     use super::*;
 
     fn record() -> Record {
-        Record {
-            rip: 0,
-            arguments: [0; 6],
-            flags: 0,
-            finish: 0,
-            result: 0,
-            number: 0,
-            job: 0,
-            tries: Default::default(),
-            id: 0,
-        }
+        Record::new(0, [0; 6])
     }
 
     #[test]
