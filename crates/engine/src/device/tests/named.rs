@@ -256,3 +256,16 @@ fn a_device_that_cannot_discard_goes_on_without() {
     }
     assert_eq!(faults.discards.load(Relaxed), 1, "it is asked once");
 }
+
+#[test]
+fn a_named_file_is_made_extended_and_used_again_and_keeps_its_header() {
+    let dir = Dir::new("named");
+    let path = dir.file("swap");
+    assert_eq!(open(&path, 2 << 20).capacity_pages(), 511);
+    assert_eq!(open(&path, 4 << 20).capacity_pages(), 1023);
+    let devices = open(&path, None);
+    assert_eq!(devices.capacity_pages(), 1023);
+    alloc_all(&devices).into_iter().for_each(|run| write(&devices, run, 1).unwrap());
+    assert!(std::fs::read(&path).unwrap().starts_with(b"overspill swap device"));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 << 20);
+}
