@@ -14,6 +14,9 @@
 //!   into blocks as large as it makes up; under it blocks are only merged with what is there.
 //!   [`Pick::Inside`] is the baseline.
 //!
+//! Beside these, a zone's lock and what is measured of it (`locked`), and the size of the arena
+//! (`size`).
+//!
 //! Frames that come back in runs longer than lists have are blocks already: they go past the lists.
 //!
 //! Locks: a processor's lists (`Rank::CpuLists`) -> a zone (`Rank::FrameZone`, a leaf). Lists are
@@ -21,20 +24,24 @@
 //! lock is bounded by [`percpu::HOLD_BLOCKS`] blocks.
 
 pub mod cells;
+mod locked;
 pub mod percpu;
+mod settings;
+mod size;
 pub mod watermarks;
 pub mod zone;
 
-use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
+use crate::base::counted::CountedMutex;
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
 use crate::stats::{Counter, Stats};
 use crate::units::{Bytes, FrameId};
 use cells::{FrameCells, NO_FRAME};
+use locked::{Doing, Hold, LockedZone, ZONE_LOCK};
 use overspill_os::Errno;
 use overspill_os::cpu::{self, Topology};
 use percpu::{CpuLists, LIST_ORDER_MAX, Marks, Picked};
-use std::ops::Range;
+pub use settings::{FrameSettings, Pick};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 pub use watermarks::{Mark, Watermarks};
 use zone::{Pageblocks, Source, Zone};
@@ -95,43 +102,6 @@ pub enum Need {
     Reclaim,
     /// Whatever the limit: while reclaim is frozen for a fork.
     Over,
-}
-
-/// Baseline `frame.pick`: where the frames that go back in bulk are chosen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Pick {
-    /// Before the zone's lock is taken.
-    #[default]
-    Outside,
-    /// Under it.
-    Inside,
-}
-
-/// How a [`FrameAllocator`] works.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FrameSettings {
-    /// Baseline `frame.percpu`: whether processors keep lists.
-    pub percpu: bool,
-    /// Baseline `frame.pick`.
-    pub pick: Pick,
-    /// Setting `watermark`.
-    pub watermarks: Watermarks,
-}
-
-impl Default for FrameSettings {
-    fn default() -> FrameSettings {
-        FrameSettings { percpu: true, pick: Pick::Outside, watermarks: Watermarks::default() }
-    }
-}
-
-/// A zone behind its lock, which all lie on the cache line that the zone begins on.
-#[repr(C, align(64))]
-struct LockedZone {
-    /// Its share of the limit.
-    limit: AtomicU64,
-    /// Copy of what `zone` has handed out, to read without the lock.
-    used: AtomicU32,
-    zone: CountedMutex<Zone>,
 }
 
 /// Lists on cache lines of their own.
@@ -630,69 +600,6 @@ impl FrameAllocator {
         &self.zones[(frame / self.zone_frames) as usize]
     }
 
-    // ---- The arena's size ----
-
-    /// Makes the arena as large as a limit of `pages` needs. New frames are handed to `open` before
-    /// they are used; surplus pageblocks are isolated, to be emptied by the owners of their frames
-    /// ([`FrameAllocator::is_isolated`]) and given up with [`FrameAllocator::give_up_surplus`]. One
-    /// thread at a time.
-    pub fn resize<E>(
-        &self,
-        pages: u64,
-        mut open: impl FnMut(Range<u32>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let frames =
-            Self::share(Self::span(pages), self.zones.len()).min(self.zone_frames as u64) as u32;
-        for cell in &self.zones {
-            let now = cell.zone.inspect().frames();
-            if frames > now.len() as u32 {
-                open(now.end..now.start + frames)?;
-            }
-            cell.zone.inspect().resize(frames);
-        }
-        self.publish_frames();
-        Ok(())
-    }
-
-    /// Whether a frame lies in a pageblock that is to leave the arena: its owner is to exchange it
-    /// for another.
-    pub fn is_isolated(&self, frame: FrameId) -> bool {
-        self.pageblocks.mobility(frame.0) == Mobility::Isolated
-    }
-
-    /// The frames of isolated pageblocks of which some may be in use. Far fewer than are isolated:
-    /// all are that the arena could have and has not, and what is kept of these is memory that was
-    /// never touched.
-    pub fn surplus(&self) -> Vec<Range<u32>> {
-        self.zones.iter().map(|cell| cell.zone.inspect().surplus()).collect()
-    }
-
-    /// Whether pageblocks are waiting to leave the arena.
-    pub fn has_surplus(&self) -> bool {
-        self.zones.iter().any(|cell| cell.zone.inspect().has_surplus())
-    }
-
-    /// Takes isolated pageblocks that are empty out of the arena and hands them to `close`.
-    pub fn give_up_surplus(&self, mut close: impl FnMut(Range<u32>)) {
-        self.drain();
-        for cell in &self.zones {
-            let frames = cell.zone.inspect().shrink();
-            if !frames.is_empty() {
-                close(frames);
-            }
-        }
-        self.publish_frames();
-    }
-
-    /// Frames of the arena now.
-    pub fn frames(&self) -> usize {
-        self.zones.iter().map(|cell| cell.zone.inspect().frames().len()).sum()
-    }
-
-    fn publish_frames(&self) {
-        self.stats.set(Counter::ArenaFrames, self.frames() as u64);
-    }
-
     // ---- Figures ----
 
     /// Free blocks of each order, without what processors keep.
@@ -735,57 +642,6 @@ fn block_order(frames: &[FrameId]) -> u8 {
         order += 1;
     }
     order
-}
-
-/// The counters of the zones' locks.
-static ZONE_LOCK: LockCounters = LockCounters {
-    taken: Counter::ZoneLock,
-    contended: Counter::ZoneLockContended,
-    wait_ns: Counter::ZoneLockWaitNs,
-    hold_ns: Counter::ZoneLockHoldNs,
-    long_ns: Counter::ZoneLockLongNs,
-};
-
-/// What a zone's lock is held for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Doing {
-    Take,
-    Give,
-}
-
-/// A zone, locked; the time is measured.
-struct Hold<'a> {
-    allocator: &'a FrameAllocator,
-    cell: &'a LockedZone,
-    zone: Option<CountedGuard<'a, Zone>>,
-    doing: Doing,
-}
-
-impl std::ops::Deref for Hold<'_> {
-    type Target = Zone;
-    fn deref(&self) -> &Zone {
-        self.zone.as_ref().expect("held until dropped")
-    }
-}
-
-impl std::ops::DerefMut for Hold<'_> {
-    fn deref_mut(&mut self) -> &mut Zone {
-        self.zone.as_mut().expect("held until dropped")
-    }
-}
-
-impl Drop for Hold<'_> {
-    fn drop(&mut self) {
-        self.cell.used.store(self.used(), Relaxed);
-        let ns = self.zone.take().expect("held until dropped").release();
-        let stats = &self.allocator.stats;
-        if self.doing == Doing::Give {
-            stats.add(Counter::ZoneFreeHoldNs, ns);
-        }
-        let bytes = Bytes::from_pages(self.allocator.used()).0;
-        stats.set(Counter::ChargedBytes, bytes);
-        stats.raise(Counter::ChargedPeakBytes, bytes);
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@
 //! - `cluster`: a record for each cluster, with a lock of its own;
 //! - `table`: what is done to clusters, under their locks and that of the device; `lists` that they
 //!   stand in by how full they are, `lease`s and growth, `counts`;
-//! - `cache`: the slots that a processor keeps; `percpu`: when they are used.
+//! - `cache`: the slots that a processor keeps; `percpu`: when they are used;
+//! - `retire`: a device that is taken out of use; `fork`: what parent and child share.
 //!
 //! **Scaling**, in three steps, each a setting that can be turned back ([`SlotSettings`]):
 //! 1. *A lock a cluster.* Slots are taken and put back under the lock of their cluster; the
@@ -41,13 +42,16 @@ mod cache;
 mod check;
 mod cluster;
 mod counts;
+mod fork;
 #[cfg(test)]
 mod interleavings;
 mod layout;
 mod lease;
 mod lists;
 mod percpu;
+mod retire;
 mod runs;
+mod settings;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -69,6 +73,7 @@ use overspill_os::table::ZeroTable;
 use overspill_os::{Errno, cpu};
 use percpu::{CACHE_HIGH, CpuCache};
 use runs::{Run, Runs};
+pub use settings::{Batching, SlotLock, SlotSettings};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -106,65 +111,6 @@ impl SlotRun {
     /// The slots one by one.
     pub fn slots(self) -> impl Iterator<Item = SlotId> + Clone {
         (0..self.len as u64).map(move |i| self.first.advance(i))
-    }
-}
-
-/// Baseline `slot.lock`: what is locked to take slots and to put them back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum SlotLock {
-    /// Their cluster.
-    #[default]
-    Cluster,
-    /// The device.
-    Device,
-}
-
-/// Baseline `swap.batch`: how many slots are taken or put back, how many entries of the swap cache
-/// changed, and how many frames added to its lists or taken out, in one hold of a lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Batching {
-    /// All that belong to one lock.
-    #[default]
-    Whole,
-    /// One, as Linux did before 2017. Slot caches take and give back many at once in any case.
-    Single,
-}
-
-impl Batching {
-    /// The most in one hold.
-    pub fn most(self) -> usize {
-        match self {
-            Batching::Whole => usize::MAX,
-            Batching::Single => 1,
-        }
-    }
-}
-
-/// How a [`SlotMap`] works.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SlotSettings {
-    /// Baseline `slot.lock`.
-    pub lock: SlotLock,
-    /// Baseline `slot.cache`: whether processors keep slots.
-    pub cache: bool,
-    /// Baseline `slot.cpu_cluster`: whether each processor takes slots from a cluster of its own.
-    pub cpu_cluster: bool,
-    /// Baseline `swap.batch`.
-    pub batching: Batching,
-    /// Whether more of the disk is taken into use while half of what there is is free, so that runs
-    /// stay long; where there is no disk, that would only be more memory for tables.
-    pub long_runs: bool,
-}
-
-impl Default for SlotSettings {
-    fn default() -> SlotSettings {
-        SlotSettings {
-            lock: SlotLock::Cluster,
-            cache: true,
-            cpu_cluster: true,
-            batching: Batching::Whole,
-            long_runs: true,
-        }
     }
 }
 
@@ -461,87 +407,6 @@ impl SlotMap {
         self.writes_paused.store(false, Relaxed);
         self.publish(books);
         true
-    }
-
-    // ---- Taking out of use ----
-
-    /// Hands out nothing from here on, but for what other threads are just taking: see
-    /// [`SlotMap::settle_retired`].
-    pub fn begin_retire(&self) {
-        self.retiring.store(true, Relaxed);
-    }
-
-    /// Once nobody takes slots any more: those that are not in use are where they are known to be.
-    pub fn settle_retired(&self, disk: &dyn Disk) {
-        self.caching.store(false, Relaxed);
-        self.drain(disk);
-        let books = &mut *self.lock();
-        self.table.retire_all(books);
-        self.publish(books);
-    }
-
-    /// Hands slots out again.
-    pub fn end_retire(&self, disk: &dyn Disk) {
-        self.retiring.store(false, Relaxed);
-        self.publish(&self.lock());
-        self.review(disk);
-    }
-
-    /// Whether it is being taken out of use.
-    pub fn is_retiring(&self) -> bool {
-        self.retiring.load(Relaxed)
-    }
-
-    /// The clusters that have slots in use.
-    pub fn clusters_in_use(&self) -> Vec<u32> {
-        let books = &*self.lock();
-        let clusters = self
-            .table
-            .extents_in_use(books)
-            .flat_map(|extent| self.table.layout.clusters_of(extent));
-        clusters.filter(|cluster| self.table.clusters.used_slots(*cluster) > 0).collect()
-    }
-
-    /// The slots of a cluster that are in use, or were a moment ago, a bit each.
-    pub fn used_in(&self, cluster: u32) -> Bitmap {
-        self.table.clusters.used_bitmap(cluster)
-    }
-
-    // ---- Forks ----
-
-    /// Seals every cluster with slots in use for the child of fork number `seq` (counted from 1, in
-    /// order).
-    pub fn seal(&self, seq: u64, disk: &dyn Disk) {
-        // What is cached is not in use.
-        self.drain(disk);
-        let books = &mut *self.lock();
-        self.table.seal(books, seq);
-        self.publish(books);
-    }
-
-    /// Unseals the clusters that no living child can share: all, or those sealed before the oldest
-    /// living child's fork.
-    pub fn unseal(&self, oldest_living_child: Option<u64>) {
-        let books = &mut *self.lock();
-        self.table.unseal(books, oldest_living_child);
-        self.publish(books);
-    }
-
-    /// Ends allocation for good: in a child of a fork, of the map that it shares with its parent.
-    pub fn close(&self, disk: &dyn Disk) {
-        self.caching.store(false, Relaxed);
-        self.drain(disk);
-        let books = &mut *self.lock();
-        self.table.close(books);
-        // What is in use, from here on: that only becomes less.
-        self.set_capacity(self.table.tally.get(Place::Taken));
-    }
-
-    /// Calls `each` with the range of bytes of every leased extent that holds slots in use, until
-    /// it returns `false`; whether it never did.
-    pub fn all_leases_in_use(&self, mut each: impl FnMut(Range<u64>) -> bool) -> bool {
-        let books = &*self.lock();
-        self.table.extents_in_use(books).all(|extent| each(self.table.layout.extent_bytes(extent)))
     }
 
     // ---- Figures ----
