@@ -163,6 +163,13 @@ pub fn start() -> Result<(), Errno> {
     Ok(())
 }
 
+/// As [`start`], but once for all that a process tests: threads that have buffers keep them.
+#[cfg(test)]
+pub fn start_once() {
+    static STARTED: std::sync::Once = std::sync::Once::new();
+    STARTED.call_once(|| start().expect("addresses for the buffers"));
+}
+
 /// Gives a call a buffer with room for `bytes`; None when there is no memory.
 pub fn claim(record: &mut Record, bytes: usize) -> Option<Buffer> {
     let len = bytes.checked_add(size_of::<Header>() + 16)?;
@@ -310,7 +317,7 @@ mod tests {
 
     #[test]
     fn buffers_are_claimed_filled_and_found_again() {
-        start().unwrap();
+        start_once();
         let mut record = record();
         let mut buffer = claim(&mut record, 9000).unwrap();
         let first = buffer.array::<u64>(3).unwrap();

@@ -193,8 +193,7 @@ pub fn play(bytes: &[u8]) {
 
 impl World {
     fn new() -> World {
-        static STARTED: std::sync::Once = std::sync::Once::new();
-        STARTED.call_once(|| bounce::start().expect("addresses for the buffers"));
+        bounce::start_once();
         World { memory: Memory::new(), descriptors: Descriptors::new() }
     }
 
