@@ -63,3 +63,25 @@ fn processes_of_other_users_belong_to_the_job() {
         report.check(false);
     });
 }
+
+/// A process that is alone has not more of the budget than it uses: those that it starts find what
+/// they need, and nothing leaves memory as long as all of them fit.
+#[test]
+fn a_job_that_fits_swaps_nothing() {
+    let child = "import sys; b = bytearray(b'x') * (16 << 20); sys.stdin.read(); \
+                 print(b.count(b'x'))";
+    let parent = "import subprocess as s, sys; b = bytearray(b'y') * (16 << 20)\n\
+                  start = lambda: s.Popen([sys.executable, '-c', sys.argv[1]], stdin=s.PIPE, \
+                  stdout=s.PIPE)\n\
+                  for child in [start() for _ in range(6)]:\n    \
+                  print(child.communicate()[0].decode().strip())\n\
+                  print(b.count(b'y'))";
+    let args = ["--memory", "512M", "--", "python3", "-c", parent, child];
+    both("fits", &args, TIME_LIMIT, |fault, outcome, report| {
+        assert_eq!(outcome.status, 0, "{fault}: {outcome:?}");
+        assert_eq!(outcome.stdout, "16777216\n".repeat(7), "{fault}");
+        for counter in ["pgsteal_kswapd", "pgsteal_direct", "zswpout", "pswpout"] {
+            assert_eq!(report.total(counter), 0, "{fault}: {counter}");
+        }
+    });
+}

@@ -11,8 +11,13 @@
 //!    page would save more elsewhere. So an equal load ends with equal shares, whatever it began
 //!    with, and who has what it works with loses pages only until that costs it as much as others.
 //!
-//! A process is at rest when it has hardly had a processor for a second. It keeps 128 KiB, and one
-//! that still wakes up now and then as many pages as it had to bring in again lately.
+//! A process is at rest when it has hardly had a processor for a second, or for a tenth where few
+//! pages are left. It keeps 128 KiB, and one that still wakes up now and then as many pages as it
+//! had to bring in again lately. It gives the half of the rest at a time, so that who wanted them
+//! has what it needs before all are on devices.
+//!
+//! What a process does not use it gives in any case: who begins finds it in the account, and waits
+//! for nobody.
 //!
 //! Lock: one over what this process did up to the last look ([`Rank::Sharing`]), only tried by the
 //! background thread.
@@ -22,7 +27,7 @@ use crate::account::{Mood, Told};
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use crate::control::Control;
-use crate::memory::lease::FLOOR;
+use crate::memory::lease::{FLOOR, step};
 use crate::stats::{Counter, Stats};
 use overspill_os::backing::Backing;
 use overspill_os::rss::oom_score_adj;
@@ -35,7 +40,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const REAP_EVERY: u32 = 4;
 /// Over what time the rate of pages that come in is averaged.
 const RATE_OVER: Duration = Duration::from_millis(500);
-/// How long a process has had no processor that is at rest, and what is no more than looking up.
+/// How long a process has had no processor that is at rest, where few pages are left or many; and
+/// what is no more than looking up.
+const REST_AFTER_SCARCE: Duration = Duration::from_millis(100);
 const REST_AFTER: Duration = Duration::from_secs(1);
 const REST_SHARE: u32 = 200;
 /// Pages that a process at rest keeps: 128 KiB.
@@ -44,12 +51,17 @@ const REST_PAGES: u64 = 32;
 /// all that needs none of them.
 const BACK_OVER: Duration = Duration::from_secs(10);
 const STILL_AFTER: Duration = Duration::from_millis(1500);
-/// Pages beyond what a process uses that it keeps.
+/// Pages beyond what a process uses that it keeps, and what part of that besides: the second where
+/// few are left for others.
 const SLACK: u64 = 128;
+const SPARE: u64 = 8;
+const SPARE_SCARCE: u64 = 32;
 /// Likewise, of one that does nothing, or cannot give what it has.
 const REST_SLACK: u64 = 16;
-/// Part of what it has above its floor that a process which works gives at a time.
+/// Part of what it has above its floor that a process gives at a time: one that works, and one at
+/// rest.
 const STEP: u64 = 8;
+const REST_STEP: u64 = 2;
 /// How much less a process must need its pages than the one that gets them, in percent.
 const ADVANTAGE: u64 = 10;
 /// Zeros count less than pages that come back: this part.
@@ -63,10 +75,15 @@ struct Doing {
     /// Pages that had come in, and how many do each second.
     came_in: u64,
     rate: f64,
+    /// Pages that were of zeros, and how many have come in, of any kind, since the look before.
+    zeros: u64,
+    brought: u64,
     /// Time of processors that the program had used, and when it last used some.
     worked: Duration,
     stalled_us: u64,
     busy: Instant,
+    /// How long after that it is at rest.
+    rest_after: Duration,
     /// Pages that have come back, how many did lately, and when the program last did anything.
     back: u64,
     lately_back: f64,
@@ -92,9 +109,12 @@ impl Sharing {
             looks: 0,
             came_in: 0,
             rate: 0.0,
+            zeros: 0,
+            brought: 0,
             worked: Duration::ZERO,
             stalled_us: 0,
             busy: now,
+            rest_after: REST_AFTER,
             back: 0,
             lately_back: 0.0,
             moved: now,
@@ -136,7 +156,8 @@ impl Doing {
         self.rate += (now - self.rate) * weight;
         let part = (elapsed.as_secs_f64() / BACK_OVER.as_secs_f64()).min(1.0);
         self.lately_back = self.lately_back * (1.0 - part) + back.saturating_sub(self.back) as f64;
-        self.back = back;
+        self.brought = back.saturating_sub(self.back) + zeros.saturating_sub(self.zeros);
+        (self.back, self.zeros) = (back, zeros);
         if is_stalled || worked != self.worked {
             self.moved = Instant::now();
         }
@@ -158,7 +179,7 @@ impl Doing {
     }
 
     fn is_at_rest(&self) -> bool {
-        self.busy.elapsed() >= REST_AFTER
+        self.busy.elapsed() >= self.rest_after
     }
 
     fn mood(&self, is_stuck: bool) -> Mood {
@@ -213,7 +234,11 @@ fn gives(own: Side, sides: &[Side], budget: u64, reserve: u64) -> u64 {
         0 => 0,
         all => (u128::from(of.min(all)) * u128::from(mine)).div_ceil(u128::from(all)) as u64,
     };
-    let at_rest: u64 = sides.iter().filter(|side| side.is_at_rest()).map(Side::spare).sum();
+    let rest = || sides.iter().filter(|side| side.is_at_rest());
+    let at_rest: u64 = rest().map(Side::spare).sum();
+    // By halves: with a half the most of them only pack what they have.
+    let half = |side: &Side| side.spare().div_ceil(REST_STEP);
+    let halves: u64 = rest().map(half).sum();
     // 1. Above the budget.
     let over = (leased + reserve).saturating_sub(budget);
     // 2. Wanted, by whom it is most.
@@ -221,7 +246,7 @@ fn gives(own: Side, sides: &[Side], budget: u64, reserve: u64) -> u64 {
     let free = budget.saturating_sub(leased + reserve);
     let wanted = wanted.saturating_sub(free);
     if own.is_at_rest() {
-        return part(over + wanted, own.spare(), at_rest);
+        return part(over, own.spare(), at_rest).max(part(over + wanted, half(&own), halves));
     }
     let busy: u64 = sides.iter().filter(|side| !side.is_at_rest()).map(Side::spare).sum();
     let must = part(over.saturating_sub(at_rest), own.spare(), busy);
@@ -232,7 +257,7 @@ fn gives(own: Side, sides: &[Side], budget: u64, reserve: u64) -> u64 {
         let gives = !side.is_at_rest() && side.ease() > least + least * ADVANTAGE / 100;
         if gives { side.spare() / STEP } else { 0 }
     };
-    let wanted = wanted.saturating_sub(at_rest.saturating_sub(over));
+    let wanted = wanted.saturating_sub(halves.saturating_sub(over));
     must + part(wanted, offers(&own), sides.iter().map(offers).sum())
 }
 
@@ -260,7 +285,7 @@ impl<B: Backing> Control<B> {
         let Some(member) = lease.member() else { return };
         self.press_now_and_then();
         // 1. What this process does, and has.
-        let told = self.note_own(&mut doing, member.told().want);
+        let told = self.note_own(&mut doing);
         member.tell(told);
         if doing.is_at_rest() && !lease.is_alone() {
             self.rest(told.used);
@@ -274,6 +299,9 @@ impl<B: Backing> Control<B> {
         let sides: Vec<Side> =
             members.map(|member| Side { lease: member.lease(), told: member.told() }).collect();
         lease.account.note_used(sides.iter().map(|side| side.told.used).sum());
+        if sides.len() > 1 {
+            self.give_unused(told.used);
+        }
         let own = Side { lease: member.lease(), told };
         let of_job = lease.account.budget();
         // 3. What it gives.
@@ -287,23 +315,26 @@ impl<B: Backing> Control<B> {
             return;
         }
         self.aim(u64::MAX);
-        if sides.len() == 1 {
+        if sides.len() == 1 && lease.has_whole {
             self.memory.take_all();
-        } else {
-            self.give_unused(told.used);
         }
         self.swap.follow_limit();
     }
 
-    /// What this process does, and has; `wanted` is what it could not get lately.
-    fn note_own(&self, doing: &mut Doing, wanted: u64) -> Told {
+    /// What this process does, and has.
+    fn note_own(&self, doing: &mut Doing) -> Told {
         let worked = self.base.psi.worked();
         let zeros = self.stats.get(Counter::ZeroFill);
         doing.look(back(&self.stats), zeros, worked, self.base.psi.stalled_us());
+        let is_scarce = self.memory.lease.is_scarce();
+        doing.rest_after = if is_scarce { REST_AFTER_SCARCE } else { REST_AFTER };
         let mood = doing.mood(self.limits.is_stuck());
         self.sharing.at_rest.store(doing.is_at_rest(), Relaxed);
         if self.job.is_some() {
-            if doing.unmanaged.is_due(worked) {
+            let is_at_rest = doing.is_at_rest();
+            if doing.unmanaged.has_settled(is_at_rest) {
+                self.measure_at_rest(&mut doing.unmanaged);
+            } else if doing.unmanaged.is_due(worked) {
                 self.measure_unmanaged(&mut doing.unmanaged);
             }
             if mood != Mood::AtRest {
@@ -312,6 +343,9 @@ impl<B: Backing> Control<B> {
         }
         let budget = self.memory.budget();
         let has_enough = budget.free_pages() >= budget.high();
+        // What came in meanwhile could all have had a page of its own.
+        let want = step(budget.limit(), true).max(doing.brought);
+        let wants = self.memory.lease.was_short() && !has_enough;
         let unmanaged = self.memory.lease.unmanaged();
         Told {
             used: budget.used(),
@@ -319,7 +353,7 @@ impl<B: Backing> Control<B> {
             // Its buffers cannot leave either, nor what is compressed if there is nowhere to go.
             keeps: doing.keeps(mood) + budget.charged() + unmanaged + self.compressed(mood),
             rate: doing.rate as u64,
-            want: if has_enough { 0 } else { wanted },
+            want: if wants { want } else { 0 },
             mood,
             size: self.size() + unmanaged,
             adjusted: doing.adjusted,
@@ -351,8 +385,10 @@ impl<B: Backing> Control<B> {
 
     /// Gives back what is far above what this process uses: others take it without asking.
     fn give_unused(&self, used: u64) {
-        let keeps = used + self.memory.budget().promised() + used / 8 + SLACK;
-        if self.memory.budget().limit() > keeps + keeps / 8 + SLACK {
+        let lease = &self.memory.lease;
+        let part = if lease.is_scarce() { SPARE_SCARCE } else { SPARE };
+        let keeps = used + self.memory.budget().promised() + used / part + SLACK;
+        if self.memory.budget().limit() > keeps + keeps / part + SLACK {
             self.swap.set_limit(keeps);
         }
     }

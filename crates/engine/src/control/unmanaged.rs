@@ -3,22 +3,28 @@
 //!
 //! It is what the kernel counts for the process beyond the frames in use. Frames of pages that were
 //! never written have no memory behind them, so the difference is too low at times: what was found
-//! is only by and by taken for less. Measured in processes of a job: the budget of a library's pool
-//! is for the pool alone.
+//! is only by and by taken for less. The exact figure takes a millisecond even in a small process;
+//! so the kernel's counters are looked at first, whether it can have changed. Measured in processes
+//! of a job: the budget of a library's pool is for the pool alone.
 
 use super::Control;
 use crate::stats::Counter;
 use crate::units::Bytes;
 use overspill_os::backing::Backing;
 use overspill_os::rss::Rss;
-use overspill_os::thread;
+use overspill_os::{Errno, thread};
 use std::time::{Duration, Instant};
 
 /// How often it is measured, and at most what part of the time.
 const EVERY: Duration = Duration::from_millis(50);
+/// How often exactly where the rough figure stays where it is, which is for so many pages.
+const EXACT_EVERY: Duration = Duration::from_secs(1);
+const NEAR: u64 = 32;
 const TIME_PART: u32 = 100;
 /// What part of the way down a lower figure is followed.
 const DOWN: u64 = 4;
+/// At which look at a process at rest it has given back its buffers.
+const SETTLED: u32 = 3;
 
 /// When it is measured next.
 #[derive(Default, Debug)]
@@ -26,6 +32,25 @@ pub struct Unmanaged {
     next: Option<Instant>,
     /// Time of processors that the program had used by then.
     worked: Duration,
+    exact: Option<Exact>,
+    /// Looks since the process is at rest.
+    rested: u32,
+}
+
+/// What was found last.
+#[derive(Clone, Copy, Debug)]
+struct Exact {
+    at: Instant,
+    pages: u64,
+    /// What the rough figure was then.
+    rough: u64,
+}
+
+impl Exact {
+    /// Whether that is how it still is, by the rough figure of now.
+    fn holds(&self, rough: u64) -> bool {
+        rough.abs_diff(self.rough) < NEAR && self.at.elapsed() < EXACT_EVERY
+    }
 }
 
 impl Unmanaged {
@@ -38,6 +63,12 @@ impl Unmanaged {
         }
         is_due
     }
+
+    /// Whether the process has come to rest, and has just what it will have from now on.
+    pub fn has_settled(&mut self, is_at_rest: bool) -> bool {
+        self.rested = if is_at_rest { self.rested.saturating_add(1) } else { 0 };
+        self.rested == SETTLED
+    }
 }
 
 /// What it is taken for after it was measured to be `found`.
@@ -46,22 +77,44 @@ fn follow(before: u64, found: u64) -> u64 {
 }
 
 impl<B: Backing> Control<B> {
-    /// Measures it.
+    /// Measures it in a process that works.
     pub(super) fn measure_unmanaged(&self, state: &mut Unmanaged) {
         let began = thread::cpu_time(thread::id());
-        let managed = self.memory.budget().used();
-        let rss = Rss::of_process();
+        let found = self.find_unmanaged(state.exact);
         let took = thread::cpu_time(thread::id()).saturating_sub(began);
         state.next = Some(Instant::now() + EVERY.max(took * TIME_PART));
-        let Ok(Rss { anonymous, shared }) = rss else { return };
+        let Ok(exact) = found else { return };
+        state.exact = Some(exact);
+        self.note_unmanaged(follow(self.memory.lease.unmanaged(), exact.pages));
+    }
+
+    /// Measures it in one that has come to rest: no memory comes to be behind its frames.
+    pub(super) fn measure_at_rest(&self, state: &mut Unmanaged) {
+        if let Ok(exact) = self.find_unmanaged(None) {
+            state.exact = Some(exact);
+            self.note_unmanaged(exact.pages);
+        }
+    }
+
+    fn note_unmanaged(&self, pages: u64) {
+        if pages != self.memory.lease.unmanaged() {
+            self.memory.set_unmanaged(pages);
+            self.stats.set(Counter::UnmanagedBytes, Bytes::from_pages(pages).0);
+        }
+    }
+
+    /// What it is: what was found last, where a look at the kernel's counters tells nothing else.
+    fn find_unmanaged(&self, last: Option<Exact>) -> Result<Exact, Errno> {
+        let managed = self.memory.budget().used();
+        let rough = Rss::anonymous_roughly()?.saturating_sub(managed);
+        if let Some(last) = last.filter(|last| last.holds(rough)) {
+            return Ok(last);
+        }
+        let Rss { anonymous, shared } = Rss::of_process()?;
         // Frames come and go meanwhile: the most there were are taken off.
         let managed = managed.max(self.memory.budget().used());
-        let before = self.memory.lease.unmanaged();
-        let now = follow(before, (anonymous + shared).saturating_sub(managed));
-        if now != before {
-            self.memory.set_unmanaged(now);
-            self.stats.set(Counter::UnmanagedBytes, Bytes::from_pages(now).0);
-        }
+        let pages = (anonymous + shared).saturating_sub(managed);
+        Ok(Exact { at: Instant::now(), pages, rough })
     }
 }
 
@@ -75,6 +128,14 @@ mod tests {
     }
 
     #[test]
+    fn a_rough_figure_that_stays_saves_an_exact_one_for_a_second() {
+        let mut exact = Exact { at: Instant::now(), pages: 700, rough: 500 };
+        assert!(exact.holds(500) && exact.holds(500 - NEAR + 1) && !exact.holds(500 + NEAR));
+        exact.at -= EXACT_EVERY;
+        assert!(!exact.holds(500));
+    }
+
+    #[test]
     fn a_process_that_does_nothing_is_not_measured_again() {
         let mut unmanaged = Unmanaged::default();
         let worked = Duration::from_millis(3);
@@ -82,5 +143,15 @@ mod tests {
         assert!(unmanaged.is_due(worked * 2));
         unmanaged.next = Some(Instant::now() + EVERY);
         assert!(!unmanaged.is_due(worked * 3));
+    }
+
+    #[test]
+    fn one_that_comes_to_rest_is_measured_once_more() {
+        let mut unmanaged = Unmanaged::default();
+        let mut looks = |is_at_rest: bool, count: u32| {
+            (0..count).filter(|_| unmanaged.has_settled(is_at_rest)).count()
+        };
+        assert_eq!((looks(true, 20), looks(false, 20)), (1, 0));
+        assert_eq!((looks(true, SETTLED - 1), looks(false, 1), looks(true, 20)), (0, 0, 1));
     }
 }

@@ -22,11 +22,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 pub const FLOOR: u64 = super::MEMORY_MIN.pages();
 /// By how many pages a lease that is smaller grows.
 const FLOOR_STEP: u64 = 128;
-/// Pages that one begins with which is not alone.
+/// Pages that a process of a job begins with.
 const START: u64 = 512;
 /// Pages by which a lease grows: a quarter of it, within these bounds.
 const STEP_LEAST: u64 = 64;
 const STEP_MOST: u64 = 1 << 14;
+/// The part of the budget that is left when it is scarce.
+const SCARCE_PART: u64 = 8;
 /// What nobody takes while there are several processes, for those that begin or wake up: this part
 /// of the budget, within these bounds.
 const RESERVE_PART: u64 = 32;
@@ -41,36 +43,39 @@ pub struct Lease {
     /// Its entry there, or 0: without one it has [`FLOOR`] pages.
     entry: AtomicUsize,
     changing: RankedMutex<()>,
+    /// Whether who is alone has all of the budget.
+    pub has_whole: bool,
     /// How far the limit may grow.
     cap: AtomicU64,
     /// Whether pages are to be reclaimed to reach a lower limit.
     pressed: AtomicBool,
+    /// Whether there was nothing to take since somebody looked.
+    short: AtomicBool,
     /// Pages of the process that are not managed.
     unmanaged: AtomicU64,
 }
 
 impl Lease {
-    /// That of a process that begins: all of the budget, if it is alone.
+    /// That of a process that begins. One of a job leases by what it uses, as others may begin at
+    /// any time, and what it does not use is there for them at once. Without a job there are only
+    /// its own children: it has all of the budget.
     pub(super) fn begin(account: Option<Account>, budget: u64) -> Result<Lease, Errno> {
+        let has_whole = account.is_none();
         let account = account.map_or_else(|| Account::of_family(budget), Ok)?;
         if account.budget() == 0 {
             account.set_budget(budget);
         }
         let member = account.enter();
-        if let Some(member) = member {
-            let alone = |member: &Member| member.take(budget, budget, 0) > 0;
-            // What those before left behind who are gone is nobody's.
-            let all = alone(&member) || account.reap() > 0 && alone(&member);
-            if !all {
-                member.set(START.min(budget));
-            }
-        }
+        let pages = if has_whole { budget } else { START.min(budget) };
+        member.iter().for_each(|member| member.set(pages));
         Ok(Lease {
             account,
+            has_whole,
             entry: AtomicUsize::new(member.map_or(0, |member| member.entry())),
             changing: RankedMutex::new(Rank::Lease, ()),
             cap: AtomicU64::new(u64::MAX),
             pressed: AtomicBool::new(false),
+            short: AtomicBool::new(false),
             unmanaged: AtomicU64::new(0),
         })
     }
@@ -119,12 +124,23 @@ impl Lease {
         self.pressed.store(pressed, Relaxed);
     }
 
+    /// Whether more was needed than there was, since the last time that somebody asked.
+    pub fn was_short(&self) -> bool {
+        self.short.swap(false, Relaxed)
+    }
+
     /// What nobody takes, for those that begin.
     pub fn reserve(&self) -> u64 {
         if self.is_alone() {
             return 0;
         }
         (self.account.budget() / RESERVE_PART).clamp(RESERVE_LEAST, RESERVE_MOST)
+    }
+
+    /// Whether little of the budget is left that nobody leases.
+    pub fn is_scarce(&self) -> bool {
+        let budget = self.account.budget();
+        self.account.leased() + budget / SCARCE_PART > budget
     }
 
     /// Whether nobody else leases anything.
@@ -144,6 +160,11 @@ pub enum Growth {
     Nothing,
 }
 
+/// By how many pages a limit grows at a time, where few are left or many.
+pub fn step(limit: u64, is_scarce: bool) -> u64 {
+    (limit / if is_scarce { 16 } else { 4 }).clamp(STEP_LEAST, STEP_MOST)
+}
+
 impl<B: Backing> Memory<B> {
     /// Leases more pages, as far as the job has some.
     pub fn grow(&self) -> Growth {
@@ -159,7 +180,7 @@ impl<B: Backing> Memory<B> {
             return Growth::Grown;
         }
         // 2. A step, or what there is.
-        let step = (limit / 4).clamp(STEP_LEAST, STEP_MOST).min(cap.saturating_sub(limit));
+        let step = step(limit, self.lease.is_scarce()).min(cap.saturating_sub(limit));
         let taken = match step {
             0 => 0,
             _ => member.take(STEP_LEAST.min(step), step, self.lease.reserve()),
@@ -169,6 +190,7 @@ impl<B: Backing> Memory<B> {
             return Growth::Grown;
         }
         member.want(step);
+        self.lease.short.store(true, Relaxed);
         Growth::Nothing
     }
 

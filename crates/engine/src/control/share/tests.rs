@@ -37,10 +37,15 @@ fn what_is_above_the_budget_all_give_those_at_rest_first() {
 }
 
 #[test]
-fn those_at_rest_give_all_that_is_wanted_and_keep_128_kib() {
+fn those_at_rest_give_what_is_wanted_by_halves_down_to_128_kib() {
     let idle = in_mood(Mood::AtRest, busy(BUDGET / 2, 0, 0));
     assert_eq!(gives_all(&[idle, busy(BUDGET / 2, 50, 64)]), [64, 0]);
-    assert_eq!(gives_all(&[idle, busy(BUDGET / 2, 50, BUDGET)]), [BUDGET / 2 - REST_PAGES, 0]);
+    let half = (BUDGET / 2 - REST_PAGES) / 2;
+    assert_eq!(gives_all(&[idle, busy(BUDGET / 2, 50, BUDGET)]), [half, 0]);
+    let small = in_mood(Mood::AtRest, busy(REST_PAGES + 1, 0, 0));
+    assert_eq!(gives_all(&[small, busy(BUDGET - REST_PAGES - 1, 50, BUDGET)]), [1, 0]);
+    let smallest = in_mood(Mood::AtRest, busy(REST_PAGES, 0, 0));
+    assert_eq!(gives_all(&[smallest, busy(BUDGET - REST_PAGES, 50, BUDGET)]), [0, 0]);
     assert_eq!(gives_all(&[idle, busy(BUDGET / 2, 0, 0)]), [0, 0], "nobody wants any");
     // What is free is taken first.
     assert_eq!(gives_all(&[idle, busy(1000, 50, 2000)]), [0, 0]);
