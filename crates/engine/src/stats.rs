@@ -1,9 +1,10 @@
 //! Counters and histograms of a pool, in memory that other processes may map.
 //!
-//! One table of 64-bit cells a process: a header, then for each of a few shards a cell a counter
-//! and the cells of the histograms of fault times ([`Latencies`]). Events are counted in the shard
-//! of the processor, with relaxed atomic adds that no other processor is after; gauges that are set
-//! lie in the first shard. The figures of swap devices follow. A reader copies the whole, adds the
+//! One table of 64-bit cells a process: a header, then for each of a few shards a cell a counter,
+//! then for each of them the cells of the histograms of fault times ([`Latencies`]). Events are
+//! counted in the shard of the processor, with relaxed atomic adds that no other processor is
+//! after; gauges that are set lie in the first shard. So a process that does little uses few pages
+//! of the table, though its counters are read often. The figures of swap devices follow. A reader copies the whole, adds the
 //! shards up, and gets a [`Snapshot`]. Counters are named as in /proc/vmstat where it has them.
 
 mod counter;
@@ -30,14 +31,15 @@ pub use swaps::SwapsOutcome;
 const HEADER: usize = 24;
 /// Counters of a shard at most; room is left so that the layout is stable while counters are added.
 const COUNTERS_MAX: usize = 160;
-/// Cells of a shard: whole cache lines.
-const SHARD: usize = COUNTERS_MAX + latency::CELLS;
 /// Shards. Processors beyond share them.
 const SHARDS: usize = 16;
-/// Where the section of the devices begins.
-const DEVICES: usize = HEADER + SHARDS * SHARD;
+/// Where the histograms begin, and the section of the devices.
+const LATENCIES: usize = HEADER + SHARDS * COUNTERS_MAX;
+const DEVICES: usize = LATENCIES + SHARDS * latency::CELLS;
 const CELLS: usize = DEVICES + devices::CELLS;
-const _: () = assert!(HEADER.is_multiple_of(8) && SHARD.is_multiple_of(8));
+// Of shards, whole cache lines.
+const _: () = assert!(HEADER.is_multiple_of(8));
+const _: () = assert!(COUNTERS_MAX.is_multiple_of(8) && latency::CELLS.is_multiple_of(8));
 const _: () = assert!(Counter::ALL.len() <= COUNTERS_MAX);
 /// The gauges are the counters before this one.
 const GAUGES: usize = Counter::PgFault as usize;
@@ -45,7 +47,7 @@ const GAUGES: usize = Counter::PgFault as usize;
 /// Size of a statistics file in bytes.
 pub const FILE_BYTES: usize = CELLS * 8;
 /// First cell of every table: "ovrspil" and the version of the layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x09");
+const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x0a");
 const CELL_PID: usize = 1;
 const CELL_NAME: usize = 2;
 const NAME_CELLS: usize = 4;
@@ -181,27 +183,27 @@ impl Stats {
     }
 
     fn cell(&self, shard: usize, index: usize) -> &AtomicU64 {
-        &self.cells[HEADER + shard * SHARD + index]
+        &self.cells[HEADER + shard * COUNTERS_MAX + index]
     }
 
     /// That of the caller's processor.
-    fn near(&self, index: usize) -> &AtomicU64 {
-        self.cell(cpu::current() % SHARDS, index)
+    fn near(&self, counter: Counter) -> &AtomicU64 {
+        self.cell(shard(), counter as usize)
     }
 
     /// Adds to a counter.
     pub fn add(&self, counter: Counter, n: u64) {
-        self.near(counter as usize).fetch_add(n, Relaxed);
+        self.near(counter).fetch_add(n, Relaxed);
     }
 
     /// Adds one to a counter; what the caller's processor had counted before.
     pub fn count(&self, counter: Counter) -> u64 {
-        self.near(counter as usize).fetch_add(1, Relaxed)
+        self.near(counter).fetch_add(1, Relaxed)
     }
 
     /// Subtracts from a gauge that is added to.
     pub fn sub(&self, counter: Counter, n: u64) {
-        self.near(counter as usize).fetch_sub(n, Relaxed);
+        self.near(counter).fetch_sub(n, Relaxed);
     }
 
     /// Sets a gauge, which is never added to.
@@ -226,7 +228,8 @@ impl Stats {
 
     /// Records the time that one fault took to serve.
     pub fn fault_ns(&self, source: FaultSource, ns: u64) {
-        self.near(COUNTERS_MAX + latency::cell(source, ns)).fetch_add(1, Relaxed);
+        let histograms = LATENCIES + shard() * latency::CELLS;
+        self.cells[histograms + latency::cell(source, ns)].fetch_add(1, Relaxed);
     }
 
     /// Notes how much the process waits for memory.
@@ -278,6 +281,11 @@ impl Stats {
         self.init();
         Ok(())
     }
+}
+
+/// That of the caller's processor.
+fn shard() -> usize {
+    cpu::current() % SHARDS
 }
 
 #[cfg(test)]

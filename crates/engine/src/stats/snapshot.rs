@@ -3,8 +3,8 @@
 use super::{
     CELL_ANSWERED, CELL_ENGINE, CELL_NAME, CELL_PID, CELL_PRESSURE, CELL_RECLAIM_DONE, CELL_STUCK,
     CELL_SWAPS_DONE, CELL_SWAPS_LEFT, CELL_SWAPS_OUTCOME, CELL_TARGET, CELLS, COUNTERS_MAX,
-    Counter, DEVICES, DeviceSnapshot, GAUGES, HEADER, Latencies, MAGIC, NAME_CELLS, Pressure,
-    SHARD, SwapsOutcome,
+    Counter, DEVICES, DeviceSnapshot, GAUGES, HEADER, LATENCIES, Latencies, MAGIC, NAME_CELLS,
+    Pressure, SwapsOutcome, latency,
 };
 use crate::units::Bytes;
 use serde::Serialize;
@@ -59,6 +59,14 @@ pub struct Snapshot {
     pub fault_ns_total: u64,
 }
 
+/// Cells of shards of `len` cells each, added up.
+fn sums(cells: &[u64], len: usize) -> Vec<u64> {
+    let mut sums = vec![0u64; len];
+    let all = cells.chunks_exact(len).flat_map(|shard| shard.iter().enumerate());
+    all.for_each(|(at, cell)| sums[at] = sums[at].wrapping_add(*cell));
+    sums
+}
+
 impl Snapshot {
     /// Reads a statistics file; `None` if it is not one.
     pub fn from_bytes(bytes: &[u8]) -> Option<Snapshot> {
@@ -70,10 +78,10 @@ impl Snapshot {
     pub(super) fn from_cells(cells: &[u64]) -> Snapshot {
         let name: Vec<u8> =
             cells[CELL_NAME..CELL_NAME + NAME_CELLS].iter().flat_map(|c| c.to_le_bytes()).collect();
-        let shards = || cells[HEADER..DEVICES].chunks_exact(SHARD);
-        let sum = |index: usize| shards().fold(0u64, |sum, shard| sum.wrapping_add(shard[index]));
-        let counters = Counter::ALL.iter().map(|c| (c.name(), sum(*c as usize))).collect();
-        let latency = Latencies::of_cells(&(COUNTERS_MAX..SHARD).map(sum).collect::<Vec<_>>());
+        let shards = || cells[HEADER..LATENCIES].chunks_exact(COUNTERS_MAX);
+        let counters = sums(&cells[HEADER..LATENCIES], COUNTERS_MAX);
+        let counters = Counter::ALL.iter().map(|c| (c.name(), counters[*c as usize])).collect();
+        let latency = Latencies::of_cells(&sums(&cells[LATENCIES..DEVICES], latency::CELLS));
         let of_cpu = |shard: &[u64]| {
             Counter::BY_CPU.iter().map(|c| (c.name(), shard[*c as usize])).collect()
         };

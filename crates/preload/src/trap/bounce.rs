@@ -6,7 +6,7 @@
 //! stack was overwritten.
 //!
 //! Memory is used only where a buffer was used, and those with low numbers first. Beyond the fixed
-//! number a call gets a mapping of its own. No locks: words of each class say which are free. A
+//! number a call gets a mapping of its own. No locks: words of each class say which are taken. A
 //! thread begins to look at a word by its number, so that threads do not contend for one.
 
 use super::Record;
@@ -23,7 +23,7 @@ const LARGE: usize = (1 << 20) + (64 << 10);
 /// Buffers of each size: more calls at once get mappings of their own. Of small ones a server with
 /// a thread for each client has one for each that waits.
 const COUNTS: [usize; 3] = [1024, 256, 64];
-/// A word says which of so many are free.
+/// A word says which of so many are taken.
 const GROUP: usize = 64;
 /// Buffers that are looked at, when there is no other, whether their calls have been left: some two
 /// system calls each.
@@ -45,10 +45,11 @@ struct Class {
     hand: AtomicUsize,
 }
 
-/// Some buffers of a size.
+/// Some buffers of a size. All zeros while nobody had one: then it takes no memory.
 #[repr(align(64))]
 struct Group {
-    free: AtomicU64,
+    /// A bit for each.
+    taken: AtomicU64,
     owners: [Owner; GROUP],
 }
 
@@ -67,7 +68,7 @@ impl Owner {
 
 impl Group {
     const fn new() -> Group {
-        Group { free: AtomicU64::new(0), owners: [const { Owner::nobody() }; GROUP] }
+        Group { taken: AtomicU64::new(0), owners: [const { Owner::nobody() }; GROUP] }
     }
 }
 
@@ -157,7 +158,6 @@ fn map(len: usize) -> Result<usize, Errno> {
 pub fn start() -> Result<(), Errno> {
     for (class, size) in CLASSES.iter().zip(SIZES) {
         class.base.store(map(size * class.groups.len() * GROUP)?, Relaxed);
-        class.groups.iter().for_each(|group| group.free.store(u64::MAX, Relaxed));
     }
     PROCESS.store(rustix::process::getpid().as_raw_nonzero().get(), Relaxed);
     Ok(())
@@ -239,18 +239,18 @@ impl Class {
     fn take(&self, thread: u32) -> Option<usize> {
         let groups = self.groups.len();
         (0..groups).map(|n| (thread as usize + n) % groups).find_map(|at| {
-            let take = |free: u64| (free != 0).then(|| free & (free - 1));
-            let free = self.groups[at].free.fetch_update(AcqRel, Acquire, take).ok()?;
-            Some(at * GROUP + free.trailing_zeros() as usize)
+            let take = |taken: u64| (taken != u64::MAX).then(|| taken | (taken + 1));
+            let taken = self.groups[at].taken.fetch_update(AcqRel, Acquire, take).ok()?;
+            Some(at * GROUP + taken.trailing_ones() as usize)
         })
     }
 
     fn give(&self, number: usize) {
-        self.groups[number / GROUP].free.fetch_or(1 << (number % GROUP), AcqRel);
+        self.groups[number / GROUP].taken.fetch_and(!(1 << (number % GROUP)), AcqRel);
     }
 
     fn is_free(&self, number: usize) -> bool {
-        self.groups[number / GROUP].free.load(Acquire) & 1 << (number % GROUP) != 0
+        self.groups[number / GROUP].taken.load(Acquire) & 1 << (number % GROUP) == 0
     }
 
     /// Looks at some buffers, whether they are of calls that were left and never ended.
@@ -291,19 +291,21 @@ pub fn reset_in_child(parent: i32) {
     tls::reset_number();
     PROCESS.store(rustix::process::getpid().as_raw_nonzero().get(), Relaxed);
     let own = tls::number() as u32;
-    for group in
-        CLASSES.iter().filter(|class| class.base.load(Relaxed) != 0).flat_map(|class| class.groups)
-    {
-        let mut free = 0;
-        for (number, owner) in group.owners.iter().enumerate() {
+    for group in CLASSES.iter().flat_map(|class| class.groups) {
+        let before = group.taken.load(Relaxed);
+        let mut taken = 0;
+        for (number, owner) in group.owners.iter().enumerate().filter(|(n, _)| before >> n & 1 != 0)
+        {
             if owner.thread.load(Relaxed) == parent as u32 {
                 owner.thread.store(own, Relaxed);
+                taken |= 1 << number;
             } else {
                 owner.thread.store(0, Relaxed);
-                free |= 1 << number;
             }
         }
-        group.free.store(free, Relaxed);
+        if before != 0 {
+            group.taken.store(taken, Relaxed);
+        }
     }
 }
 
