@@ -80,7 +80,8 @@ pub struct Told {
     pub unmanaged: u64,
     /// Pages of its lease that it keeps, whatever others need.
     pub keeps: u64,
-    /// Pages that lately came in, each second.
+    /// How much of the time its threads lately had faults that more memory would spare, in parts of
+    /// 10,000 of each one's.
     pub rate: u64,
     /// Pages that it could not get.
     pub want: u64,

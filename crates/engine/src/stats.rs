@@ -4,8 +4,9 @@
 //! then for each of them the cells of the histograms of fault times ([`Latencies`]). Events are
 //! counted in the shard of the processor, with relaxed atomic adds that no other processor is
 //! after; gauges that are set lie in the first shard. So a process that does little uses few pages
-//! of the table, though its counters are read often. The figures of swap devices follow. A reader copies the whole, adds the
-//! shards up, and gets a [`Snapshot`]. Counters are named as in /proc/vmstat where it has them.
+//! of the table, though its counters are read often. The figures of swap devices follow. A reader
+//! copies the whole, adds the shards up, and gets a [`Snapshot`]. Counters are named as in
+//! /proc/vmstat where it has them.
 
 mod counter;
 mod devices;

@@ -7,9 +7,10 @@
 //!    they have above their floor.
 //! 2. What somebody wants and the account has not: again those at rest first, all they have. Then
 //!    those that need their pages less, in small steps. How much a process needs its pages is how
-//!    many come in each second for each page that it has: where that is the same everywhere, no
-//!    page would save more elsewhere. So an equal load ends with equal shares, whatever it began
-//!    with, and who has what it works with loses pages only until that costs it as much as others.
+//!    much of the time it waits for pages to come in, for each page that it has. It is not how many
+//!    come in: who has few waits longer for each. So an equal load ends with equal shares, whatever
+//!    it began with, and who has what it works with loses pages only until that costs it as much as
+//!    others. Who is better off by that than somebody who is short does not take what is left.
 //!
 //! A process is at rest when it has hardly had a processor for a second, or for a tenth where few
 //! pages are left. It keeps 128 KiB, and one that still wakes up now and then as many pages as it
@@ -25,6 +26,7 @@
 use super::unmanaged::Unmanaged;
 use crate::account::{Mood, Told};
 use crate::base::lockdep::Rank;
+use crate::base::psi::Pressures;
 use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use crate::control::Control;
 use crate::memory::lease::{FLOOR, step};
@@ -38,8 +40,9 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Looks between two for processes that are gone.
 const REAP_EVERY: u32 = 4;
-/// Over what time the rate of pages that come in is averaged.
-const RATE_OVER: Duration = Duration::from_millis(500);
+/// Over what time the part of it that is spent in faults is averaged, and the parts.
+const RATE_OVER: Duration = Duration::from_secs(1);
+const RATE_NS: f64 = 100_000.0;
 /// How long a process has had no processor that is at rest, where few pages are left or many; and
 /// what is no more than looking up.
 const REST_AFTER_SCARCE: Duration = Duration::from_millis(100);
@@ -58,34 +61,44 @@ const SPARE: u64 = 8;
 const SPARE_SCARCE: u64 = 32;
 /// Likewise, of one that does nothing, or cannot give what it has.
 const REST_SLACK: u64 = 16;
+/// How long after it was short a process is known to need more, though it has just got some.
+const SHORT_FOR: Duration = Duration::from_millis(500);
 /// Part of what it has above its floor that a process gives at a time: one that works, and one at
 /// rest.
-const STEP: u64 = 8;
+const STEP: u64 = 16;
 const REST_STEP: u64 = 2;
 /// How much less a process must need its pages than the one that gets them, in percent.
-const ADVANTAGE: u64 = 10;
-/// Zeros count less than pages that come back: this part.
-const ZERO_PART: u64 = 4;
+const ADVANTAGE: u64 = 5;
+
+/// What a process has done since it began.
+#[derive(Clone, Copy, Default, Debug)]
+struct Done {
+    /// Pages that have come back, and those that were of zeros.
+    back: u64,
+    zeros: u64,
+    /// How long faults took that more memory would spare.
+    short_ns: u64,
+    /// Time of processors that the program has used, and that in which it waited for memory.
+    worked: Duration,
+    stalled_us: u64,
+}
 
 /// What this process did up to the last look.
 #[derive(Debug)]
 struct Doing {
     looked: Instant,
     looks: u32,
-    /// Pages that had come in, and how many do each second.
-    came_in: u64,
+    done: Done,
+    /// How much of the time faults took that more memory would spare.
     rate: f64,
-    /// Pages that were of zeros, and how many have come in, of any kind, since the look before.
-    zeros: u64,
+    /// Pages that have come in, of any kind, since the look before.
     brought: u64,
-    /// Time of processors that the program had used, and when it last used some.
-    worked: Duration,
-    stalled_us: u64,
+    /// When there was last nothing to take.
+    short: Option<Instant>,
+    /// When the program last used some of a processor, and how long after that it is at rest.
     busy: Instant,
-    /// How long after that it is at rest.
     rest_after: Duration,
-    /// Pages that have come back, how many did lately, and when the program last did anything.
-    back: u64,
+    /// How many pages came back lately, and when the program last did anything.
     lately_back: f64,
     moved: Instant,
     unmanaged: Unmanaged,
@@ -107,15 +120,12 @@ impl Sharing {
         let doing = Doing {
             looked: now,
             looks: 0,
-            came_in: 0,
+            done: Done::default(),
             rate: 0.0,
-            zeros: 0,
             brought: 0,
-            worked: Duration::ZERO,
-            stalled_us: 0,
+            short: None,
             busy: now,
             rest_after: REST_AFTER,
-            back: 0,
             lately_back: 0.0,
             moved: now,
             unmanaged: Unmanaged::default(),
@@ -137,35 +147,31 @@ impl Sharing {
     /// In the child of a fork, which is at work.
     pub fn reset_in_child(&self) {
         let mut doing = lock(&self.doing);
-        (doing.came_in, doing.worked, doing.busy) = (0, Duration::ZERO, Instant::now());
-        (doing.back, doing.lately_back, doing.stalled_us) = (0, 0.0, 0);
+        (doing.done, doing.busy, doing.lately_back) = (Done::default(), Instant::now(), 0.0);
         doing.unmanaged = Unmanaged::default();
         self.at_rest.store(false, Relaxed);
     }
 }
 
 impl Doing {
-    /// Takes note of what was done since the last look: pages that came back, and those of zeros.
-    /// Who is stalled would work.
-    fn look(&mut self, back: u64, zeros: u64, worked: Duration, stalled_us: u64) {
-        let is_stalled = stalled_us > self.stalled_us;
-        let came_in = back + zeros / ZERO_PART;
-        let elapsed = self.looked.elapsed();
-        let now = came_in.saturating_sub(self.came_in) as f64 / elapsed.as_secs_f64().max(1e-3);
-        let weight = (elapsed.as_secs_f64() / RATE_OVER.as_secs_f64()).min(1.0);
-        self.rate += (now - self.rate) * weight;
-        let part = (elapsed.as_secs_f64() / BACK_OVER.as_secs_f64()).min(1.0);
-        self.lately_back = self.lately_back * (1.0 - part) + back.saturating_sub(self.back) as f64;
-        self.brought = back.saturating_sub(self.back) + zeros.saturating_sub(self.zeros);
-        (self.back, self.zeros) = (back, zeros);
-        if is_stalled || worked != self.worked {
-            self.moved = Instant::now();
+    /// Takes note of what was done since the last look. Who is stalled would work.
+    fn look(&mut self, done: Done) {
+        let (now, before) = (Instant::now(), self.done);
+        let elapsed = now.duration_since(self.looked);
+        let back = done.back.saturating_sub(before.back);
+        let short = done.short_ns.saturating_sub(before.short_ns) as f64 / RATE_NS;
+        let of = |time: Duration| (elapsed.as_secs_f64() / time.as_secs_f64()).min(1.0);
+        self.rate += (short / elapsed.as_secs_f64().max(1e-3) - self.rate) * of(RATE_OVER);
+        self.lately_back = self.lately_back * (1.0 - of(BACK_OVER)) + back as f64;
+        self.brought = back + done.zeros.saturating_sub(before.zeros);
+        let is_stalled = done.stalled_us > before.stalled_us;
+        if is_stalled || done.worked != before.worked {
+            self.moved = now;
         }
-        if is_stalled || worked.saturating_sub(self.worked) > elapsed / REST_SHARE {
-            self.busy = Instant::now();
+        if is_stalled || done.worked.saturating_sub(before.worked) > elapsed / REST_SHARE {
+            self.busy = now;
         }
-        (self.looked, self.came_in, self.worked) = (Instant::now(), came_in, worked);
-        self.stalled_us = stalled_us;
+        (self.looked, self.done) = (now, done);
         self.looks = self.looks.wrapping_add(1);
     }
 
@@ -191,9 +197,16 @@ impl Doing {
     }
 }
 
-/// Pages that have come back.
-fn back(stats: &Stats) -> u64 {
-    stats.get(Counter::ZswpIn) + stats.get(Counter::PswpIn)
+impl Done {
+    fn of(stats: &Stats, psi: &Pressures) -> Done {
+        Done {
+            back: stats.get(Counter::ZswpIn) + stats.get(Counter::PswpIn),
+            zeros: stats.get(Counter::ZeroFill),
+            short_ns: stats.get(Counter::ShortNs),
+            worked: psi.worked(),
+            stalled_us: psi.stalled_us(),
+        }
+    }
 }
 
 /// A process, as all decide by it.
@@ -220,7 +233,7 @@ impl Side {
         self.told.want > 0 && !self.is_at_rest()
     }
 
-    /// Pages that it has for each that comes in every second: the fewer, the more it needs them.
+    /// Pages that it has for the time that it waits for others: the fewer, the more it needs them.
     fn ease(&self) -> u64 {
         self.lease.saturating_sub(self.told.unmanaged) * 16 / (self.told.rate + 1)
     }
@@ -259,6 +272,15 @@ fn gives(own: Side, sides: &[Side], budget: u64, reserve: u64) -> u64 {
     };
     let wanted = wanted.saturating_sub(halves.saturating_sub(over));
     must + part(wanted, offers(&own), sides.iter().map(offers).sum())
+}
+
+/// Whether the process `own` works and needs its pages less than one that is short of them.
+fn is_better_off(own: Side, sides: &[Side]) -> bool {
+    let needs_more = |side: &Side| {
+        let ease = side.ease();
+        side.wants() && own.ease() > ease + ease * ADVANTAGE / 100
+    };
+    own.told.mood == Mood::Busy && sides.iter().any(needs_more)
 }
 
 impl<B: Backing> Control<B> {
@@ -314,7 +336,9 @@ impl<B: Backing> Control<B> {
         if self.limits.is_stuck() && lease.account.leased() + lease.reserve() > of_job {
             return;
         }
-        self.aim(u64::MAX);
+        // What little is left is for those that need it more.
+        let waits = lease.is_scarce() && is_better_off(own, &sides);
+        self.aim(if waits { budget.limit() } else { u64::MAX });
         if sides.len() == 1 && lease.has_whole {
             self.memory.take_all();
         }
@@ -323,9 +347,7 @@ impl<B: Backing> Control<B> {
 
     /// What this process does, and has.
     fn note_own(&self, doing: &mut Doing) -> Told {
-        let worked = self.base.psi.worked();
-        let zeros = self.stats.get(Counter::ZeroFill);
-        doing.look(back(&self.stats), zeros, worked, self.base.psi.stalled_us());
+        doing.look(Done::of(&self.stats, &self.base.psi));
         let is_scarce = self.memory.lease.is_scarce();
         doing.rest_after = if is_scarce { REST_AFTER_SCARCE } else { REST_AFTER };
         let mood = doing.mood(self.limits.is_stuck());
@@ -334,7 +356,7 @@ impl<B: Backing> Control<B> {
             let is_at_rest = doing.is_at_rest();
             if doing.unmanaged.has_settled(is_at_rest) {
                 self.measure_at_rest(&mut doing.unmanaged);
-            } else if doing.unmanaged.is_due(worked) {
+            } else if doing.unmanaged.is_due(doing.done.worked) {
                 self.measure_unmanaged(&mut doing.unmanaged);
             }
             if mood != Mood::AtRest {
@@ -343,9 +365,14 @@ impl<B: Backing> Control<B> {
         }
         let budget = self.memory.budget();
         let has_enough = budget.free_pages() >= budget.high();
-        // What came in meanwhile could all have had a page of its own.
-        let want = step(budget.limit(), true).max(doing.brought);
-        let wants = self.memory.lease.was_short() && !has_enough;
+        let is_short = self.memory.lease.was_short() && !has_enough;
+        doing.short = if is_short { Some(Instant::now()) } else { doing.short };
+        let want = match doing.short {
+            // What came in meanwhile could all have had a page of its own.
+            Some(_) if is_short => step(budget.limit(), true).max(doing.brought),
+            Some(short) if short.elapsed() < SHORT_FOR => 1,
+            _ => 0,
+        };
         let unmanaged = self.memory.lease.unmanaged();
         Told {
             used: budget.used(),
@@ -353,7 +380,7 @@ impl<B: Backing> Control<B> {
             // Its buffers cannot leave either, nor what is compressed if there is nowhere to go.
             keeps: doing.keeps(mood) + budget.charged() + unmanaged + self.compressed(mood),
             rate: doing.rate as u64,
-            want: if wants { want } else { 0 },
+            want,
             mood,
             size: self.size() + unmanaged,
             adjusted: doing.adjusted,

@@ -44,6 +44,7 @@ impl<B: Backing> Fault<B> {
             let ns = since.elapsed().as_nanos() as u64;
             self.stats.add(Counter::PgFault, 1);
             self.stats.fault_ns(context.source, ns);
+            self.stats.add(Counter::ShortNs, context.source.short_ns(ns));
             self.workingset.tier_size.note_fault(context.source, ns, context.installed);
         }
         served

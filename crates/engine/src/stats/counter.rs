@@ -143,6 +143,9 @@ counters! {
     WorkingsetActivate => "workingset_activate",
     /// Pages of them that had left within the last second.
     Refaults1s => "refaults_1s",
+    /// Time of faults that more memory would spare, in nanoseconds: for pages that had left it, and
+    /// a quarter of that for new ones.
+    ShortNs => "fault_short_ns",
     /// Pages that left memory without being written, because their copy on a device was as good.
     CleanDropped => "clean_dropped",
     /// Pages that gave such a copy up for a write.

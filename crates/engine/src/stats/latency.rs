@@ -30,6 +30,16 @@ pub enum FaultSource {
 }
 
 impl FaultSource {
+    /// Of the time that such a fault takes, what more memory would spare. One for a new page may
+    /// have had to reclaim another, which is not told apart.
+    pub fn short_ns(self, ns: u64) -> u64 {
+        match self {
+            FaultSource::Cache | FaultSource::Compressed | FaultSource::Device => ns,
+            FaultSource::Zero => ns / 4,
+            FaultSource::Place => 0,
+        }
+    }
+
     /// All of them, in the order of the table.
     pub const ALL: [FaultSource; 5] = [
         FaultSource::Zero,

@@ -81,19 +81,27 @@ fn equal_loads_end_with_equal_shares() {
 fn a_process_is_at_rest_after_a_second_without_a_processor() {
     let doing = Sharing::new().doing;
     let doing = &mut *lock(&doing);
-    doing.look(0, 0, Duration::from_millis(5), 0);
+    let ms = Duration::from_millis;
+    let done = Done { worked: ms(5), ..Done::default() };
+    doing.look(done);
     assert_eq!((doing.mood(false), doing.mood(true)), (Mood::Busy, Mood::Stuck));
     doing.busy -= REST_AFTER;
-    doing.looked -= Duration::from_millis(100);
+    doing.looked -= ms(100);
     // Less than a processor's time to look up now and then.
-    doing.look(40, 0, Duration::from_millis(5) + Duration::from_micros(400), 0);
+    let done = Done { worked: done.worked + Duration::from_micros(400), ..done };
+    doing.look(Done { short_ns: 40_000_000, ..done });
     assert_eq!(doing.mood(false), Mood::AtRest);
-    assert!(doing.rate > 50.0 && doing.rate < 90.0, "{}: 400 each second for 100 ms", doing.rate);
-    doing.look(40, 0, Duration::from_millis(50), 0);
+    assert!(doing.rate > 300.0 && doing.rate < 500.0, "{}: 4,000 for 100 ms", doing.rate);
+    let done = Done { worked: ms(50), ..done };
+    doing.look(done);
     assert_eq!(doing.mood(false), Mood::Busy);
     doing.busy -= REST_AFTER;
-    doing.look(40, 0, Duration::from_millis(50), 9);
+    doing.look(Done { stalled_us: 9, ..done });
     assert_eq!(doing.mood(false), Mood::Busy, "who waits for memory is not at rest");
+    doing.busy -= REST_AFTER_SCARCE;
+    assert_eq!(doing.mood(false), Mood::Busy);
+    doing.rest_after = REST_AFTER_SCARCE;
+    assert_eq!(doing.mood(false), Mood::AtRest, "few pages are left");
 }
 
 /// One that wakes up now and then keeps what it needs for that; one that sleeps does not.
@@ -101,15 +109,28 @@ fn a_process_is_at_rest_after_a_second_without_a_processor() {
 fn who_is_at_rest_keeps_what_it_had_to_bring_in_again() {
     let doing = Sharing::new().doing;
     let doing = &mut *lock(&doing);
-    doing.look(300, 90_000, Duration::from_millis(5), 0);
+    let done = Done { zeros: 90_000, worked: Duration::from_millis(5), ..Done::default() };
+    let back = |back| Done { back, ..done };
+    doing.look(back(300));
     assert_eq!((doing.keeps(Mood::AtRest), doing.keeps(Mood::Busy)), (300, FLOOR));
+    assert_eq!(doing.brought, 90_300);
     doing.looked -= BACK_OVER;
-    doing.look(310, 0, Duration::from_millis(5), 0);
-    assert_eq!(doing.keeps(Mood::AtRest), REST_PAGES, "10");
-    doing.look(9_000, 0, Duration::from_millis(5), 0);
+    doing.look(back(310));
+    assert_eq!((doing.keeps(Mood::AtRest), doing.brought), (REST_PAGES, 10));
+    doing.look(back(9_000));
     assert_eq!(doing.keeps(Mood::AtRest), FLOOR);
     doing.moved -= STILL_AFTER;
     assert_eq!(doing.keeps(Mood::AtRest), REST_PAGES);
+}
+
+#[test]
+fn who_is_better_off_than_somebody_short_does_not_take_what_is_left() {
+    let (rich, poor) = (busy(20_000, 5_000, 64), busy(5_000, 5_000, 1));
+    assert!(is_better_off(rich, &[rich, poor]) && !is_better_off(poor, &[rich, poor]));
+    // Who is not short needs no more, however little that is; and who wakes up needs some.
+    let content = busy(5_000, 5_000, 0);
+    assert!(!is_better_off(rich, &[rich, content]));
+    assert!(!is_better_off(in_mood(Mood::AtRest, rich), &[rich, poor]));
 }
 
 proptest! {
