@@ -191,7 +191,9 @@ impl Directory {
             let unnamed = || name.strip_prefix('.')?.strip_suffix(".new");
             of_run.or_else(unnamed).is_some_and(|pid| pid.parse::<u32>().is_ok())
         };
-        for name in self.directory.names().filter(is_socket) {
+        // At its own somebody does, who would answer to being asked.
+        let own = name(std::process::id());
+        for name in self.directory.names().filter(|name| is_socket(name) && *name != own) {
             let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
             if self.connect_to(&name).as_ref().is_err_and(refused) {
                 self.directory.remove(&name);
