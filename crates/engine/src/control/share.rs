@@ -5,7 +5,7 @@
 //!
 //! 1. What is above the budget goes at once: processes at rest give first, then the others by what
 //!    they have above their floor.
-//! 2. What somebody wants and the account has not: again those at rest first, all they have. Then
+//! 2. What somebody wants and the account has not: again those at rest first, half at a time. Then
 //!    those that need their pages less, in small steps. How much a process needs its pages is how
 //!    much of the time it waits for pages to come in, for each page that it has. It is not how many
 //!    come in: who has few waits longer for each. So an equal load ends with equal shares, whatever
@@ -81,6 +81,18 @@ struct Done {
     /// Time of processors that the program has used, and that in which it waited for memory.
     worked: Duration,
     stalled_us: u64,
+}
+
+impl Done {
+    fn of(stats: &Stats, psi: &Pressures) -> Done {
+        Done {
+            back: stats.get(Counter::ZswpIn) + stats.get(Counter::PswpIn),
+            zeros: stats.get(Counter::ZeroFill),
+            short_ns: stats.get(Counter::ShortNs),
+            worked: psi.worked(),
+            stalled_us: psi.stalled_us(),
+        }
+    }
 }
 
 /// What this process did up to the last look.
@@ -197,18 +209,6 @@ impl Doing {
     }
 }
 
-impl Done {
-    fn of(stats: &Stats, psi: &Pressures) -> Done {
-        Done {
-            back: stats.get(Counter::ZswpIn) + stats.get(Counter::PswpIn),
-            zeros: stats.get(Counter::ZeroFill),
-            short_ns: stats.get(Counter::ShortNs),
-            worked: psi.worked(),
-            stalled_us: psi.stalled_us(),
-        }
-    }
-}
-
 /// A process, as all decide by it.
 #[derive(Clone, Copy, Debug)]
 struct Side {
@@ -236,6 +236,11 @@ impl Side {
     /// Pages that it has for the time that it waits for others: the fewer, the more it needs them.
     fn ease(&self) -> u64 {
         self.lease.saturating_sub(self.told.unmanaged) * 16 / (self.told.rate + 1)
+    }
+
+    /// Whether it needs its pages clearly less than one with this ease.
+    fn is_better_off_than(&self, ease: u64) -> bool {
+        self.ease() > ease + ease * ADVANTAGE / 100
     }
 }
 
@@ -267,8 +272,7 @@ fn gives(own: Side, sides: &[Side], budget: u64, reserve: u64) -> u64 {
         return must;
     };
     let offers = |side: &Side| {
-        let gives = !side.is_at_rest() && side.ease() > least + least * ADVANTAGE / 100;
-        if gives { side.spare() / STEP } else { 0 }
+        if !side.is_at_rest() && side.is_better_off_than(least) { side.spare() / STEP } else { 0 }
     };
     let wanted = wanted.saturating_sub(halves.saturating_sub(over));
     must + part(wanted, offers(&own), sides.iter().map(offers).sum())
@@ -276,10 +280,7 @@ fn gives(own: Side, sides: &[Side], budget: u64, reserve: u64) -> u64 {
 
 /// Whether the process `own` works and needs its pages less than one that is short of them.
 fn is_better_off(own: Side, sides: &[Side]) -> bool {
-    let needs_more = |side: &Side| {
-        let ease = side.ease();
-        side.wants() && own.ease() > ease + ease * ADVANTAGE / 100
-    };
+    let needs_more = |side: &Side| side.wants() && own.is_better_off_than(side.ease());
     own.told.mood == Mood::Busy && sides.iter().any(needs_more)
 }
 

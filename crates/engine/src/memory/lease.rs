@@ -24,7 +24,7 @@ pub const FLOOR: u64 = super::MEMORY_MIN.pages();
 const FLOOR_STEP: u64 = 128;
 /// Pages that a process of a job begins with.
 const START: u64 = 512;
-/// Pages by which a lease grows: a quarter of it, within these bounds.
+/// Pages by which a lease grows: a part of it, within these bounds.
 const STEP_LEAST: u64 = 64;
 const STEP_MOST: u64 = 1 << 14;
 /// The part of the budget that is left when it is scarce.
@@ -137,10 +137,10 @@ impl Lease {
         (self.account.budget() / RESERVE_PART).clamp(RESERVE_LEAST, RESERVE_MOST)
     }
 
-    /// Whether little of the budget is left that nobody leases.
+    /// Whether there are others, and little of the budget is left that nobody leases.
     pub fn is_scarce(&self) -> bool {
         let budget = self.account.budget();
-        self.account.leased() + budget / SCARCE_PART > budget
+        !self.is_alone() && self.account.leased() + budget / SCARCE_PART > budget
     }
 
     /// Whether nobody else leases anything.
