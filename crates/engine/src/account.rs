@@ -39,6 +39,7 @@ const ADJUSTED: usize = SIZE + 1;
 const PROCESS: usize = ADJUSTED + 1;
 const NAME: usize = PROCESS + 1;
 const DOOMED: usize = NAME + 2;
+const STRAIN: usize = DOOMED + 1;
 /// The first entry is nobody's, and holds the budget, the highest entry that was ever used, who is
 /// to end for want of room, and whether the processes write into each other's memory.
 const BUDGET: usize = LEASE;
@@ -46,11 +47,14 @@ const HIGH: usize = BUDGET + 1;
 const VICTIM: usize = HIGH + 1;
 const PEAK: usize = VICTIM + 1;
 const WRITING: usize = PEAK + 1;
+const TOKEN: usize = WRITING + 1;
 /// Most pages that a cell counts: as many as addresses reach. Other processes write the table, and
 /// whatever they wrote, sums of all entries stay within a word, in bytes too.
 const PAGES_MAX: u64 = 1 << 35;
 /// Of that cell, the bits of the entry; the rest is when it was chosen, in milliseconds.
 const VICTIM_BITS: u32 = PLACES.trailing_zeros();
+/// For how long the token is given at most, in milliseconds.
+const TOKEN_MOST_MS: u64 = 1000;
 
 /// The account.
 #[derive(Clone, Copy)]
@@ -83,6 +87,8 @@ pub struct Told {
     /// How much of the time its threads lately had faults that more memory would spare, in parts of
     /// 10,000 of each one's.
     pub rate: u64,
+    /// Which part of what it lately did was to wait for such faults, in parts of 10,000.
+    pub strain: u64,
     /// Pages that it could not get.
     pub want: u64,
     /// How it is.
@@ -207,6 +213,32 @@ impl Account {
         self.cells[VICTIM].compare_exchange(before, after, AcqRel, Relaxed).is_ok()
     }
 
+    /// Who has the swap token, in milliseconds of the same clock.
+    pub fn token(&self, now_ms: u64) -> Option<Member> {
+        let cell = self.cells[TOKEN].load(Acquire);
+        let left = (cell >> VICTIM_BITS).saturating_sub(now_ms);
+        let member = self.member((cell & (PLACES as u64 - 1)) as usize);
+        member.filter(|_| (1..=TOKEN_MOST_MS).contains(&left))
+    }
+
+    /// Gives `member` the swap token until then, unless another has it; whether it has it.
+    pub fn take_token(&self, member: Member, now_ms: u64, until_ms: u64) -> bool {
+        let before = self.cells[TOKEN].load(Acquire);
+        if self.token(now_ms).is_some_and(|holder| holder.at != member.at) {
+            return false;
+        }
+        let after = until_ms << VICTIM_BITS | member.at as u64;
+        self.cells[TOKEN].compare_exchange(before, after, AcqRel, Relaxed).is_ok()
+    }
+
+    /// Leaves the swap token to others.
+    pub fn give_token_back(&self, member: Member) {
+        let cell = self.cells[TOKEN].load(Acquire);
+        if cell & (PLACES as u64 - 1) == member.at as u64 {
+            let _ = self.cells[TOKEN].compare_exchange(cell, 0, AcqRel, Relaxed);
+        }
+    }
+
     /// Clears the entries of processes that are gone; how many pages they leased.
     pub fn reap(&self) -> u64 {
         let gone = self.entries().filter(|member| member.mark().take_from_gone());
@@ -275,9 +307,9 @@ impl Member {
         };
         let pages = |cell| get(cell).min(PAGES_MAX);
         let [used, unmanaged, keeps] = [USED, UNMANAGED, KEEPS].map(pages);
-        let (rate, want) = (pages(RATE), pages(WANT));
+        let [rate, strain, want] = [RATE, STRAIN, WANT].map(pages);
         let (size, adjusted) = (pages(SIZE), get(ADJUSTED) as i64);
-        Told { used, unmanaged, keeps, rate, want, mood, size, adjusted }
+        Told { used, unmanaged, keeps, rate, strain, want, mood, size, adjusted }
     }
 
     /// Tells the others.
@@ -287,6 +319,7 @@ impl Member {
         set(UNMANAGED, told.unmanaged);
         set(KEEPS, told.keeps);
         set(RATE, told.rate);
+        set(STRAIN, told.strain);
         set(WANT, told.want);
         set(MOOD, told.mood as u64);
         set(SIZE, told.size);

@@ -244,6 +244,7 @@ impl Config {
             swapoff_run: self.baselines.swapoff_run,
             swapoff_depth: self.baselines.swapoff_depth,
             oom_wait: self.oom_wait.0,
+            token: self.baselines.token,
         }
     }
 

@@ -20,6 +20,7 @@ pub mod proactive;
 pub mod settings;
 pub mod share;
 pub mod swapoff;
+mod token;
 mod unmanaged;
 
 use crate::base::Base;

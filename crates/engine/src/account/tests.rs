@@ -27,6 +27,7 @@ fn a_lease_is_what_there_is_and_all_of_it_comes_back() {
         unmanaged: 6,
         keeps: 7,
         rate: 4,
+        strain: 10,
         want: 5,
         mood: Mood::AtRest,
         size: 8,
@@ -235,4 +236,27 @@ fn never_more_is_granted_than_there_is() {
 #[test]
 fn who_does_not_announce_is_found() {
     finds_each(&[Mistake::Unannounced], 2000, at_once);
+}
+
+#[test]
+fn the_swap_token_is_one_processs_at_a_time_and_runs_out() {
+    let account = Account::of_family(1000).unwrap();
+    let [first, second] = [0; 2].map(|_| account.enter().unwrap());
+    let holder = |now_ms| account.token(now_ms).map(|member| member.entry());
+    assert_eq!(holder(0), None);
+    assert!(account.take_token(first, 1000, 1400) && !account.take_token(second, 1100, 1500));
+    assert_eq!(holder(1399), Some(first.entry()));
+    assert!(account.take_token(first, 1200, 1600), "it may have it for longer");
+    assert_eq!(holder(1500), Some(first.entry()));
+    assert_eq!(holder(1600), None);
+    assert!(account.take_token(second, 1600, 2000));
+    // Who has lost it does not give back what is another's.
+    account.give_token_back(first);
+    assert_eq!(holder(1700), Some(second.entry()));
+    account.give_token_back(second);
+    assert_eq!(holder(1700), None);
+    // What a broken process says does not hold for ever.
+    assert!(account.take_token(first, 1700, 1 << 40));
+    assert_eq!(holder(1700), None);
+    assert!(account.take_token(second, 1700, 2000));
 }

@@ -27,7 +27,7 @@ mod shared;
 use crate::base::lockdep::Rank;
 use crate::base::sync::RankedMutex;
 use crate::stats::{Pressure, Stall, Stats, WINDOWS_S};
-use overspill_os::thread;
+use overspill_os::{beside, thread};
 pub use shared::{JobPressure, clock_us};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -237,8 +237,12 @@ impl Pressures {
         }
     }
 
-    /// The calling thread is the engine's: its processor time is not the program's.
+    /// The calling thread is the engine's: its processor time is not the program's. Beside the
+    /// program it is not among the program's in the first place.
     pub fn note_engine_thread(&self) {
+        if beside::is_used() {
+            return;
+        }
         let tid = thread::id();
         let free = |cell: &&AtomicI32| cell.compare_exchange(0, tid, Relaxed, Relaxed).is_ok();
         let found = self.threads.iter().find(free);
@@ -247,6 +251,9 @@ impl Pressures {
 
     /// The calling thread, which was the engine's for all its life, ends.
     pub fn note_ended_thread(&self) {
+        if beside::is_used() {
+            return;
+        }
         let ns = thread::cpu_time(thread::id()).as_nanos() as u64;
         self.reclaim_ns.fetch_add(ns, Relaxed);
     }

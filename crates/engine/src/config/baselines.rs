@@ -35,6 +35,8 @@ pub struct Baselines {
     pub clean: Clean,
     /// `cache.partition`.
     pub cache_partition: CachePartition,
+    /// `token`.
+    pub token: bool,
     /// `swapoff.run`.
     pub swapoff_run: usize,
     /// `swapoff.depth`.
@@ -77,6 +79,7 @@ impl Default for Baselines {
             same_filled: true,
             clean: Clean::default(),
             cache_partition: CachePartition::default(),
+            token: true,
             swapoff_run: RUN_MAX,
             swapoff_depth: 2,
             frame_percpu: true,
@@ -189,6 +192,13 @@ pub static BASELINES: &[Setting<Baselines>] = &[
         cache_partition,
         PARTITION,
         "How much swap space, and how many frames, share a lock of the swap cache."
+    ),
+    setting!(
+        "token",
+        token,
+        SWITCH,
+        "Without it processes of a job that thrash have equal shares, also where one after the \
+         other would soon be done with all its pages in memory."
     ),
     setting!(
         "swapoff.run",

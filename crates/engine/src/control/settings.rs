@@ -14,6 +14,8 @@ pub struct ControlSettings {
     pub swapoff_depth: usize,
     /// How long a fault waits for room.
     pub oom_wait: Duration,
+    /// Whether processes that thrash have the job's memory in turns.
+    pub token: bool,
 }
 
 /// Most operations in flight on a device that is taken out of use: each has a thread and a buffer.

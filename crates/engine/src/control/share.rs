@@ -11,6 +11,8 @@
 //!    come in: who has few waits longer for each. So an equal load ends with equal shares, whatever
 //!    it began with, and who has what it works with loses pages only until that costs it as much as
 //!    others. Who is better off by that than somebody who is short does not take what is left.
+//!    Where several thrash, one has the swap token ([`super::token`]): the others give it what it
+//!    wants, in larger steps, and leave it what is left.
 //!
 //! A process is at rest when it has hardly had a processor for a second, or for a tenth where few
 //! pages are left. It keeps 128 KiB, and one that still wakes up now and then as many pages as it
@@ -23,10 +25,11 @@
 //! Lock: one over what this process did up to the last look ([`Rank::Sharing`]), only tried by the
 //! background thread.
 
+use super::token::{Sight, THRASHES, Turns};
 use super::unmanaged::Unmanaged;
-use crate::account::{Mood, Told};
+use crate::account::{Member, Mood, Told};
 use crate::base::lockdep::Rank;
-use crate::base::psi::Pressures;
+use crate::base::psi::{Pressures, clock_us};
 use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use crate::control::Control;
 use crate::memory::lease::{FLOOR, step};
@@ -42,7 +45,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const REAP_EVERY: u32 = 4;
 /// Over what time the part of it that is spent in faults is averaged, and the parts.
 const RATE_OVER: Duration = Duration::from_secs(1);
-const RATE_NS: f64 = 100_000.0;
+const PARTS: f64 = 10_000.0;
+/// The rate of a process that hardly waits for pages, and so is under no strain.
+const STRAIN_LEAST: f64 = 100.0;
 /// How long a process has had no processor that is at rest, where few pages are left or many; and
 /// what is no more than looking up.
 const REST_AFTER_SCARCE: Duration = Duration::from_millis(100);
@@ -67,6 +72,8 @@ const SHORT_FOR: Duration = Duration::from_millis(500);
 /// rest.
 const STEP: u64 = 16;
 const REST_STEP: u64 = 2;
+/// Likewise, to who has the swap token.
+const TOKEN_STEP: u64 = 4;
 /// How much less a process must need its pages than the one that gets them, in percent.
 const ADVANTAGE: u64 = 5;
 
@@ -103,6 +110,11 @@ struct Doing {
     done: Done,
     /// How much of the time faults took that more memory would spare.
     rate: f64,
+    /// Which part of what it does that is, and since the look before.
+    strain: f64,
+    strain_now: f64,
+    /// Its turns to have the swap token.
+    turns: Turns,
     /// Pages that have come in, of any kind, since the look before.
     brought: u64,
     /// When there was last nothing to take.
@@ -134,6 +146,9 @@ impl Sharing {
             looks: 0,
             done: Done::default(),
             rate: 0.0,
+            strain: 0.0,
+            strain_now: 0.0,
+            turns: Turns::new(now),
             brought: 0,
             short: None,
             busy: now,
@@ -171,16 +186,23 @@ impl Doing {
         let (now, before) = (Instant::now(), self.done);
         let elapsed = now.duration_since(self.looked);
         let back = done.back.saturating_sub(before.back);
-        let short = done.short_ns.saturating_sub(before.short_ns) as f64 / RATE_NS;
+        let short = Duration::from_nanos(done.short_ns.saturating_sub(before.short_ns));
+        let worked = done.worked.saturating_sub(before.worked);
         let of = |time: Duration| (elapsed.as_secs_f64() / time.as_secs_f64()).min(1.0);
-        self.rate += (short / elapsed.as_secs_f64().max(1e-3) - self.rate) * of(RATE_OVER);
+        let rate = short.as_secs_f64() / elapsed.as_secs_f64().max(1e-3) * PARTS;
+        self.rate += (rate - self.rate) * of(RATE_OVER);
+        self.strain_now = match rate >= STRAIN_LEAST {
+            true => short.as_secs_f64() / (short + worked).as_secs_f64() * PARTS,
+            false => 0.0,
+        };
+        self.strain += (self.strain_now - self.strain) * of(RATE_OVER);
         self.lately_back = self.lately_back * (1.0 - of(BACK_OVER)) + back as f64;
         self.brought = back + done.zeros.saturating_sub(before.zeros);
         let is_stalled = done.stalled_us > before.stalled_us;
         if is_stalled || done.worked != before.worked {
             self.moved = now;
         }
-        if is_stalled || done.worked.saturating_sub(before.worked) > elapsed / REST_SHARE {
+        if is_stalled || worked > elapsed / REST_SHARE {
             self.busy = now;
         }
         (self.looked, self.done) = (now, done);
@@ -214,6 +236,8 @@ impl Doing {
 struct Side {
     lease: u64,
     told: Told,
+    /// Whether it has the swap token.
+    has_token: bool,
 }
 
 impl Side {
@@ -233,6 +257,11 @@ impl Side {
         self.told.want > 0 && !self.is_at_rest()
     }
 
+    /// Whether it works, and waits for pages much of the time.
+    fn thrashes(&self) -> bool {
+        self.told.mood == Mood::Busy && self.told.strain >= THRASHES
+    }
+
     /// Pages that it has for the time that it waits for others: the fewer, the more it needs them.
     fn ease(&self) -> u64 {
         self.lease.saturating_sub(self.told.unmanaged) * 16 / (self.told.rate + 1)
@@ -242,6 +271,11 @@ impl Side {
     fn is_better_off_than(&self, ease: u64) -> bool {
         self.ease() > ease + ease * ADVANTAGE / 100
     }
+}
+
+/// Who has the swap token, if it wants pages.
+fn of_token(sides: &[Side]) -> Option<&Side> {
+    sides.iter().find(|side| side.has_token && side.wants())
 }
 
 /// What the process `own` is to give, of all `sides` of a budget of which `reserve` pages are left
@@ -259,8 +293,10 @@ fn gives(own: Side, sides: &[Side], budget: u64, reserve: u64) -> u64 {
     let halves: u64 = rest().map(half).sum();
     // 1. Above the budget.
     let over = (leased + reserve).saturating_sub(budget);
-    // 2. Wanted, by whom it is most.
-    let wanted: u64 = sides.iter().filter(|side| side.wants()).map(|side| side.told.want).sum();
+    // 2. Wanted, by whom it is most, or by who has the token.
+    let of_token = of_token(sides).map(|side| side.told.want);
+    let of_all = || sides.iter().filter(|side| side.wants()).map(|side| side.told.want).sum();
+    let wanted = of_token.unwrap_or_else(of_all);
     let free = budget.saturating_sub(leased + reserve);
     let wanted = wanted.saturating_sub(free);
     if own.is_at_rest() {
@@ -271,17 +307,38 @@ fn gives(own: Side, sides: &[Side], budget: u64, reserve: u64) -> u64 {
     let Some(least) = sides.iter().filter(|side| side.wants()).map(Side::ease).min() else {
         return must;
     };
-    let offers = |side: &Side| {
-        if !side.is_at_rest() && side.is_better_off_than(least) { side.spare() / STEP } else { 0 }
+    let offers = |side: &Side| match () {
+        _ if side.is_at_rest() || side.has_token => 0,
+        _ if of_token.is_some() => side.spare() / TOKEN_STEP,
+        _ if side.is_better_off_than(least) => side.spare() / STEP,
+        _ => 0,
     };
     let wanted = wanted.saturating_sub(halves.saturating_sub(over));
     must + part(wanted, offers(&own), sides.iter().map(offers).sum())
 }
 
-/// Whether the process `own` works and needs its pages less than one that is short of them.
+/// What the process `own` sees of the others, by which the swap token goes round.
+fn sight(own: Side, strain_now: f64, sides: &[Side], budget: u64) -> Sight {
+    let kept: u64 = sides.iter().map(|side| side.told.keeps).sum();
+    Sight {
+        strain: own.told.strain,
+        strain_now: strain_now as u64,
+        is_short: own.told.want > 0,
+        fits: own.told.size + kept <= budget,
+        thrashing: sides.iter().filter(|side| side.thrashes()).count(),
+        is_taken: !own.has_token && sides.iter().any(|side| side.has_token),
+    }
+}
+
+/// Whether the process `own` works and needs its pages less than one that is short of them, or has
+/// no turn to have its pages where another has.
 fn is_better_off(own: Side, sides: &[Side]) -> bool {
     let needs_more = |side: &Side| side.wants() && own.is_better_off_than(side.ease());
-    own.told.mood == Mood::Busy && sides.iter().any(needs_more)
+    own.told.mood == Mood::Busy
+        && match of_token(sides) {
+            Some(_) => !own.has_token,
+            None => sides.iter().any(needs_more),
+        }
 }
 
 impl<B: Backing> Control<B> {
@@ -319,14 +376,25 @@ impl<B: Backing> Control<B> {
             self.reclaim.reap();
         }
         let members = lease.account.members();
-        let sides: Vec<Side> =
-            members.map(|member| Side { lease: member.lease(), told: member.told() }).collect();
+        let now_ms = clock_us() / 1000;
+        let holder = lease.account.token(now_ms).map(|member| member.entry());
+        let side = |member: Member| {
+            let has_token = Some(member.entry()) == holder;
+            Side { lease: member.lease(), told: member.told(), has_token }
+        };
+        let sides: Vec<Side> = members.map(side).collect();
         lease.account.note_used(sides.iter().map(|side| side.told.used).sum());
         if sides.len() > 1 {
             self.give_unused(told.used);
         }
-        let own = Side { lease: member.lease(), told };
+        let has_token = Some(member.entry()) == holder;
+        let own = Side { lease: member.lease(), told, has_token };
         let of_job = lease.account.budget();
+        let sight = sight(own, doing.strain_now, &sides, of_job);
+        if self.settings.token {
+            doing.turns.look(lease.account, member, now_ms, sight);
+        }
+        lease.set_gives_way(sight.is_taken);
         // 3. What it gives.
         let gives = gives(own, &sides, of_job, lease.reserve());
         if gives > 0 {
@@ -369,6 +437,8 @@ impl<B: Backing> Control<B> {
         let is_short = self.memory.lease.was_short() && !has_enough;
         doing.short = if is_short { Some(Instant::now()) } else { doing.short };
         let want = match doing.short {
+            // All that it has is to come in.
+            Some(_) if doing.turns.has_token() && doing.brought > 0 => self.out().max(1),
             // What came in meanwhile could all have had a page of its own.
             Some(_) if is_short => step(budget.limit(), true).max(doing.brought),
             Some(short) if short.elapsed() < SHORT_FOR => 1,
@@ -381,6 +451,7 @@ impl<B: Backing> Control<B> {
             // Its buffers cannot leave either, nor what is compressed if there is nowhere to go.
             keeps: doing.keeps(mood) + budget.charged() + unmanaged + self.compressed(mood),
             rate: doing.rate as u64,
+            strain: doing.strain as u64,
             want,
             mood,
             size: self.size() + unmanaged,
@@ -398,10 +469,15 @@ impl<B: Backing> Control<B> {
 
     /// Pages of the program that are managed, in memory or not.
     fn size(&self) -> u64 {
+        let get = |counter| self.stats.get(counter);
+        self.out() + get(Counter::ResidentPages) + get(Counter::SwapCachePages)
+    }
+
+    /// Those that are not in memory as they are.
+    fn out(&self) -> u64 {
         self.swap.publish_tiers();
         let get = |counter| self.stats.get(counter);
-        let out = get(Counter::CompressedPages).max(get(Counter::DevicePages));
-        get(Counter::ResidentPages) + get(Counter::SwapCachePages) + out
+        get(Counter::CompressedPages).max(get(Counter::DevicePages))
     }
 
     /// Gives back what this process does not use, as it takes it again when it works.

@@ -18,7 +18,12 @@ use overspill_os::fault_path::FaultPath;
 use overspill_os::signal::{Blocked, Outcome, SignalFaults};
 use overspill_os::uffd::FaultEvent;
 use overspill_os::{Errno, PAGE_SIZE, beside, descriptors, thread, vm};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long the processor is given away before a fault is served, and what is too short for anybody
+/// to have wanted it.
+const GIVE_WAY_FOR: Duration = Duration::from_millis(1);
+const UNWANTED: Duration = Duration::from_micros(10);
 
 /// Events set aside because their page was somebody else's. One for each thread that waits; more
 /// are woken and fault again, which costs them time and nothing else.
@@ -47,6 +52,7 @@ impl Fault {
                 }
                 backoff.wait();
             }
+            self.give_way();
             // 2. Pass the gate: a fork closes it. What is locked is locked inside.
             let _inside = self.base.gates.faults.enter();
             let mut context = self.contexts.take();
@@ -211,6 +217,7 @@ impl<B: Backing> Fault<B> {
     /// until it has to wait for its turn to reclaim. For signal delivery, where every thread has
     /// the engine's descriptors.
     fn serve_own(&self, fault: &mut OwnFault) -> Step {
+        self.give_way();
         loop {
             let inside = self.base.gates.faults.enter();
             let served =
@@ -258,6 +265,24 @@ impl<B: Backing> Fault<B> {
                 NextStep::Pause => fault.backoff.wait(),
                 NextStep::Again | NextStep::Throttled(_) => {}
             }
+        }
+    }
+
+    /// Where another process of the job has its turn to have its pages in memory, lets it have the
+    /// processor: pages that come in here drive out others. Nobody waits for a processor that is
+    /// idle.
+    fn give_way(&self) {
+        if !self.memory.lease.gives_way() {
+            return;
+        }
+        let (mut before, until) = (Instant::now(), Instant::now() + GIVE_WAY_FOR);
+        loop {
+            std::thread::yield_now();
+            let now = Instant::now();
+            if now >= until || now - before < UNWANTED {
+                return;
+            }
+            before = now;
         }
     }
 

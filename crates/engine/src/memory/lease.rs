@@ -53,6 +53,8 @@ pub struct Lease {
     short: AtomicBool,
     /// Pages of the process that are not managed.
     unmanaged: AtomicU64,
+    /// Whether another process's turn has come to have its pages in memory.
+    gives_way: AtomicBool,
 }
 
 impl Lease {
@@ -77,6 +79,7 @@ impl Lease {
             pressed: AtomicBool::new(false),
             short: AtomicBool::new(false),
             unmanaged: AtomicU64::new(0),
+            gives_way: AtomicBool::new(false),
         })
     }
 
@@ -127,6 +130,17 @@ impl Lease {
     /// Whether more was needed than there was, since the last time that somebody asked.
     pub fn was_short(&self) -> bool {
         self.short.swap(false, Relaxed)
+    }
+
+    /// Whether another process's turn has come to have its pages in memory: whoever waits for a
+    /// page here lets it have the processor first.
+    pub fn gives_way(&self) -> bool {
+        self.gives_way.load(Relaxed)
+    }
+
+    /// From now on it has, or no more.
+    pub fn set_gives_way(&self, gives_way: bool) {
+        self.gives_way.store(gives_way, Relaxed);
     }
 
     /// What nobody takes, for those that begin.

@@ -5,7 +5,11 @@ use proptest::prelude::*;
 const BUDGET: u64 = 32 << 10;
 
 fn busy(lease: u64, rate: u64, want: u64) -> Side {
-    Side { lease, told: Told { used: lease, keeps: FLOOR, rate, want, ..Told::default() } }
+    Side {
+        lease,
+        told: Told { used: lease, keeps: FLOOR, rate, want, ..Told::default() },
+        has_token: false,
+    }
 }
 
 fn in_mood(mood: Mood, side: Side) -> Side {
@@ -133,24 +137,79 @@ fn who_is_better_off_than_somebody_short_does_not_take_what_is_left() {
     assert!(!is_better_off(in_mood(Mood::AtRest, rich), &[rich, poor]));
 }
 
+/// All give to the one who has the token, who needs its pages least; it gives nothing, and what is
+/// left is for it.
+#[test]
+fn who_has_the_token_gets_what_it_wants_and_gives_nothing() {
+    let holder = Side { has_token: true, ..busy(BUDGET / 2, 5, BUDGET) };
+    let [large, small] = [busy(BUDGET / 4 + FLOOR, 9_000, 300), busy(BUDGET / 4 - FLOOR, 9_000, 9)];
+    let sides = [holder, large, small];
+    assert_eq!(
+        gives_all(&sides),
+        sides.map(|side| if side.has_token { 0 } else { side.spare() / 4 })
+    );
+    assert_eq!(sides.map(|side| is_better_off(side, &sides)), [false, true, true]);
+    // What it does not want the others have as ever.
+    let content = Side { told: Told { want: 0, ..holder.told }, ..holder };
+    let sides = [content, busy(BUDGET / 4, 9_000, 300), busy(BUDGET / 4, 4_000, 0)];
+    assert_eq!(gives_all(&sides), [0, 0, 300]);
+    assert!(!is_better_off(sides[1], &sides));
+}
+
+#[test]
+fn who_sees_several_thrash_sees_whether_all_it_has_would_fit() {
+    let in_strain = |side: Side| {
+        let size = BUDGET - 4 * FLOOR;
+        Side { told: Told { strain: THRASHES, size, ..side.told }, ..side }
+    };
+    let thrashing = in_strain(busy(BUDGET / 4, 9_000, 300));
+    let calm = busy(BUDGET / 4, 0, 0);
+    let sides = [thrashing, thrashing, in_mood(Mood::AtRest, thrashing), calm];
+    let seen = sight(thrashing, 8_000.0, &sides, BUDGET);
+    assert!(seen.fits && seen.is_short && !seen.is_taken && seen.thrashing == 2, "{seen:?}");
+    let large = Side { told: Told { size: BUDGET - FLOOR, ..thrashing.told }, ..thrashing };
+    assert!(!sight(large, 8_000.0, &sides, BUDGET).fits);
+    let taken = [thrashing, Side { has_token: true, ..calm }];
+    assert!(sight(thrashing, 8_000.0, &taken, BUDGET).is_taken);
+    assert!(!sight(taken[1], 0.0, &taken, BUDGET).is_taken, "it has it itself");
+}
+
+/// What a program does beside waiting tells one that thrashes from one that only looks up.
+#[test]
+fn strain_is_the_part_of_what_is_done_that_is_waiting() {
+    let doing = Sharing::new().doing;
+    let doing = &mut *lock(&doing);
+    let mut look = |short_ms: u64, worked_ms: u64| {
+        doing.looked -= Duration::from_millis(100);
+        let before = doing.done;
+        let short_ns = before.short_ns + short_ms * 1_000_000;
+        let worked = before.worked + Duration::from_millis(worked_ms);
+        doing.look(Done { short_ns, worked, ..before });
+        doing.strain_now.round()
+    };
+    assert_eq!(look(60, 20), 7_500.0);
+    assert_eq!(look(10, 30), 2_500.0);
+    assert_eq!(look(0, 30), 0.0);
+}
+
 proptest! {
     /// Others say of themselves what they like: no more than there is comes of it.
     #[test]
     fn whatever_others_say_a_process_gives_what_it_has_at_most(
         said in prop::collection::vec(
-            prop::array::uniform7(prop_oneof![Just(0), Just(1), Just(u64::MAX), any::<u64>()]),
+            prop::array::uniform8(prop_oneof![Just(0), Just(1), Just(u64::MAX), any::<u64>()]),
             1..5,
         ),
         budget in any::<u64>(),
     ) {
         let account = Account::of_family(budget).unwrap();
-        let tell = |[lease, used, unmanaged, keeps, rate, want, mood]: [u64; 7]| {
+        let tell = |[lease, used, unmanaged, keeps, rate, want, mood, token]: [u64; 8]| {
             let moods = [Mood::Busy, Mood::AtRest, Mood::Stuck, Mood::Dormant];
             let mood = moods[mood as usize % moods.len()];
             let member = account.enter().unwrap();
             member.set(lease);
             member.tell(Told { used, unmanaged, keeps, rate, want, mood, ..Told::default() });
-            Side { lease: member.lease(), told: member.told() }
+            Side { lease: member.lease(), told: member.told(), has_token: token == 1 }
         };
         let sides: Vec<Side> = said.into_iter().map(tell).collect();
         for own in &sides {
