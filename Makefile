@@ -39,7 +39,7 @@ demo: product ## Run a job in a quarter of the memory that it takes, and show th
 
 test: ## All that CI runs, with one line of counts at the end (under 20 minutes on two cores)
 	@$(PYTHON) tests/proof/steps.py \
-		fmt tidy audit product+packages unit programs-quick+lint+doc+proof-quick
+		fmt tidy audit product+packages+lint unit programs-quick+doc+proof-quick
 
 packages: ## Install the programs that `make test` tests with (Debian or Ubuntu, as root)
 	tests/proof/install.sh
