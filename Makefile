@@ -39,7 +39,7 @@ demo: product ## Run a job in a quarter of the memory that it takes, and show th
 
 test: ## All that CI runs, with one line of counts at the end (under 20 minutes on two cores)
 	@$(PYTHON) tests/proof/steps.py \
-		fmt tidy audit product+packages unit programs-quick+lint+doc+proof-quick
+		fmt tidy audit product+packages+lint unit programs-quick+doc+proof-quick
 
 packages: ## Install the programs that `make test` tests with (Debian or Ubuntu, as root)
 	tests/proof/install.sh
@@ -68,8 +68,9 @@ doc: ## Build the documentation without warnings
 
 # Of a debug build: it checks the order of locks, and every invariant after each test.
 unit: ## The tests in Rust
-	@# With the feature that the tests of the engine ask for, so that they build nothing again.
-	$(CARGO) build --workspace --features overspill-os/simulated
+	@# Of everything at once, the tests as well: their dependencies change the features of what the
+	@# product depends on, so that a build without them would be one more of nearly everything.
+	$(CARGO) build --workspace --all-targets
 	@# Two tests a processor: a program under overspill waits for the thread that serves its faults
 	@# much of the time.
 	OVERSPILL_BIN=$(abspath $(CARGO_TARGET_DIR)/debug/overspill) \

@@ -32,13 +32,13 @@ static void dontneed(char *p, int evict)
     static const size_t runs[][2] = {{2, 1}, {16, 5}, {97, 33}, {600, 512}};
     fill(p, PAGES, 1);
     if (evict)
-        pressure(40);
+        push_out(p, PAGES * PAGE);
     check(madvise(p, PAGES * PAGE, MADV_DONTNEED) == 0, "%s returns 0", state);
     check(nonzero(p, PAGES * PAGE) == 0, "%s reads as zeros", state);
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         fill(p, PAGES, 2 + i);
         if (evict)
-            pressure(40);
+            push_out(p, PAGES * PAGE);
         discard_runs(p, runs[i][0], runs[i][1]);
         check_runs(p, runs[i][0], runs[i][1], 2 + i, state);
     }

@@ -4,7 +4,7 @@
 #include <sys/syscall.h>
 
 #define IN_FLIGHT 16
-#define BATCHES 60
+#define BATCHES 30
 
 static int direct, buffered;
 

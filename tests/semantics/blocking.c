@@ -113,13 +113,14 @@ static void datagrams(void)
         stamp(out, DATAGRAM, (uint64_t)n);
         memset(in, 1, 2 * PAGE);
         memset(more, 1, 40000);
-        pressure(20);
+        push_out(out, 2 * PAGE);
         /* The vectors are on the stack, what they name is not. */
         struct iovec parts[2] = {{out, 1000}, {out + 1000, DATAGRAM - 1000}};
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
         if (sendmsg(pair[0], &message, 0) != DATAGRAM)
             wrong++;
-        pressure(20);
+        push_out(in, 2 * PAGE);
+        push_out(more, 40000);
         struct iovec places[2] = {{in, 500}, {more + 20000, 8000}};
         message.msg_iov = places;
         ssize_t got = recvmsg(pair[1], &message, 0);
@@ -161,7 +162,7 @@ static void consumed(void)
         pid_t pid = fork_flushed();
         if (pid == 0)
             _exit(n);
-        pressure(30);
+        push_out(all, sizeof *all);
         wrong += read(events, &all->count, 8) != 8 || all->count != 1;
         wrong += wait4(pid, &all->status, 0, &all->usage) != pid || WEXITSTATUS(all->status) != n;
         sigset_t set;
@@ -169,7 +170,7 @@ static void consumed(void)
         sigaddset(&set, SIGUSR1);
         sigprocmask(SIG_BLOCK, &set, NULL);
         raise(SIGUSR1);
-        pressure(30);
+        push_out(all, sizeof *all);
         wrong += sigwaitinfo(&set, &all->info) != SIGUSR1 || all->info.si_signo != SIGUSR1;
         sigprocmask(SIG_UNBLOCK, &set, NULL);
         all->time = (struct timespec){0, 1000000};
@@ -248,6 +249,7 @@ static void names(void)
 
 int main(void)
 {
+    be_managed();
     interruptions();
     cancellations();
     datagrams();

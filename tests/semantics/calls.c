@@ -28,7 +28,8 @@ static void prepare(uint64_t seed)
 {
     stamp(out, 4 * PAGE, seed);
     stamp(in, 4 * PAGE, seed + 1000);
-    pressure(40);
+    push_out(out, 4 * PAGE);
+    push_out(in, 4 * PAGE);
 }
 
 /* Whether so many bytes arrived and the rest is as it was. */
@@ -479,7 +480,7 @@ static void endings(void)
         fill(memory, 4, 40);
         how = handled = 0;
         handle(0);
-        pressure(20);
+        push_out(memory, 4 * PAGE);
         alarm_every_ms(15);
         errno = 0;
         ssize_t got = wait_in(which, memory + 100 * 16);
@@ -489,7 +490,7 @@ static void endings(void)
         if (which < 5) {
             how = 1;
             handle(SA_RESTART);
-            pressure(20);
+            push_out(memory, 4 * PAGE);
             alarm_in_ms(15);
             got = wait_in(which, memory + 3000);
             check(got == 4 && memcmp(memory + 3000, "fed", 4) == 0, "%s is restarted",
@@ -525,7 +526,7 @@ static void endings(void)
         memset(memory, 0, 4 * PAGE);
         if (write(other[1], expected, 20) != 20)
             die("write");
-        pressure(20);
+        push_out(memory, 4 * PAGE);
         alarm_in_ms(2);
         ssize_t got = read(ends[0], memory, PAGE);
         wrong += got != 20 || nested_got != 20 || strcmp(memory, expected) != 0 ||
@@ -698,6 +699,7 @@ static void threads(void)
 
 int main(void)
 {
+    be_managed();
     out = map_pages(4);
     in = map_pages(4);
     files();

@@ -245,6 +245,22 @@ UNUSED static void pressure(unsigned mb)
     munmap(p, pages * PAGE);
 }
 
+/* A process that has little is not managed, and what it has then never is: before anything that is
+   to be out. */
+UNUSED static void be_managed(void)
+{
+    munmap(map_pages(8 * MIB / PAGE), 8 * MIB);
+}
+
+/* Has some memory leave, with what else lies in its first and last page, and no other: for all that
+   is small, or done often. It costs what the memory is, and pressure() a quarter of a second. */
+UNUSED static void push_out(const void *memory, size_t bytes)
+{
+    uintptr_t first = (uintptr_t)memory / PAGE * PAGE,
+              end = ((uintptr_t)memory + bytes + PAGE - 1) / PAGE * PAGE;
+    madvise((void *)first, end - first, MADV_PAGEOUT);
+}
+
 /* ---- Processes ---- */
 
 /* fork() with nothing left in stdout's buffer that both would print. */

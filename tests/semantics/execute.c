@@ -11,22 +11,26 @@
 extern char **environ;
 static char **arguments, **variables;
 static char *path, *name;
+/* The pages that all of this lies in. */
+static char *pages[16];
+static int pages_count;
 
 static char *on_heap(const char *text)
 {
     char *page = heap_pages(1);
     strcpy(page, text);
+    pages[pages_count++] = page;
     return page;
 }
 
 static void prepare(void)
 {
-    arguments = (char **)heap_pages(1);
+    arguments = (char **)on_heap("");
     arguments[0] = on_heap("sh");
     arguments[1] = on_heap("-c");
     arguments[2] = on_heap("test \"$WORD\" = there && exit 5");
     arguments[3] = NULL;
-    variables = (char **)heap_pages(1);
+    variables = (char **)on_heap("");
     variables[0] = on_heap("WORD=there");
     variables[1] = on_heap("PATH=/nowhere:/bin:/usr/bin");
     variables[2] = NULL;
@@ -60,7 +64,8 @@ __attribute__((noinline)) static void run(enum how how)
 static void each(int shared, int traced)
 {
     for (enum how how = 0; how < WAYS; how++) {
-        pressure(40);
+        for (int i = 0; i < pages_count; i++)
+            push_out(pages[i], PAGE);
         fflush(stdout);
         pid_t pid = shared ? vfork() : fork();
         if (pid == 0) {
@@ -113,6 +118,7 @@ static void failures_too(void)
 
 int main(void)
 {
+    be_managed();
     setenv("WORD", "there", 1);
     file = open("/bin/sh", O_RDONLY);
     prepare();

@@ -15,7 +15,8 @@ static void prepare(uint64_t seed)
 {
     fill(source, PAGES, seed);
     fill(sink, PAGES, seed + 1000000);
-    pressure(40);
+    push_out(source, BYTES);
+    push_out(sink, BYTES);
 }
 
 /* A vector, itself in the heap, that cuts `bytes` bytes into pieces of odd sizes. */
@@ -259,6 +260,7 @@ static void send_file(int file)
 
 int main(void)
 {
+    be_managed();
     int file = mkstemp(path);
     if (file < 0)
         die("mkstemp");

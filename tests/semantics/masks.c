@@ -8,13 +8,18 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 
+enum { MEMORY_PAGES = 64 };
 static char *memory;
+/* The stack of signals, where there is one. */
+static stack_t other;
 static const int signals[] = {SIGBUS, SIGSYS, SIGUSR1};
 
+/* What comes back after it was out that should not. */
 static size_t evicted(void)
 {
-    pressure(24);
-    return bad_pages(memory, 64, 1);
+    push_out(memory, MEMORY_PAGES * PAGE);
+    push_out(other.ss_sp, other.ss_size);
+    return bad_pages(memory, MEMORY_PAGES, 1);
 }
 
 static sigset_t set_of(int count)
@@ -89,6 +94,7 @@ static void read_back(void)
     check(blocked() == 0, "a program starts with none of them blocked");
     sigprocmask(SIG_BLOCK, &three, &old);
     check(members(&old) == 0 && blocked() == 111, "blocked, they are reported");
+    pressure(24);
     check(evicted() == 0, "and evicted memory comes back");
     sigprocmask(SIG_UNBLOCK, &two, &old);
     check(members(&old) == 111 && blocked() == 1, "two unblocked");
@@ -194,6 +200,7 @@ static void sent(void)
     hits = 0;
     kill(getpid(), SIGBUS);
     raise(SIGSYS);
+    pressure(24);
     size_t bad = evicted();
     sigpending(&waiting);
     check(bad == 0 && hits == 0 && members(&waiting) == 110,
@@ -279,7 +286,6 @@ static void waits(void)
 }
 
 static sigjmp_buf out;
-static stack_t other;
 static volatile sig_atomic_t beside;
 
 static void jump_out(int signal)
@@ -338,6 +344,7 @@ static void stacks(void)
     other.ss_flags = SS_DISABLE;
     sigaltstack(&other, NULL);
     free(other.ss_sp);
+    other = (stack_t){0};
 }
 
 /* What the kernel has for a process of no other memory than its own: this program, started without
@@ -389,8 +396,9 @@ int main(int count, char **arguments)
                    : 3;
     if (count > 1)
         return blocked();
-    memory = map_pages(64);
-    fill(memory, 64, 1);
+    be_managed();
+    memory = map_pages(MEMORY_PAGES);
+    fill(memory, MEMORY_PAGES, 1);
     read_back();
     jumps();
     in_handlers();

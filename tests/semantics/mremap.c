@@ -52,7 +52,7 @@ static void grow_and_move(int evict)
     fill(p, pages, 10);
     for (; pages < 16 * 1024; pages *= 2) {
         if (evict)
-            pressure(40);
+            push_out(p, pages * PAGE);
         char *q = mremap(p, pages * PAGE, 2 * pages * PAGE, MREMAP_MAYMOVE);
         if (q == MAP_FAILED)
             die("mremap");
@@ -74,8 +74,10 @@ static void fixed(int evict)
     char *p = map_pages(PAGES), *target = map_pages(2 * PAGES);
     fill(p, PAGES, 20);
     fill(target, 2 * PAGES, 21000);
-    if (evict)
-        pressure(40);
+    if (evict) {
+        push_out(p, PAGES * PAGE);
+        push_out(target, 2 * PAGES * PAGE);
+    }
     char *to = target + 500 * PAGE;
     check(mremap(p, PAGES * PAGE, PAGES * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to,
           "FIXED moves to the given place");
@@ -98,7 +100,7 @@ static void fixed(int evict)
     target = map_pages(2 * PAGES);
     munmap(target, 2 * PAGES * PAGE);
     if (evict)
-        pressure(40);
+        push_out(p, PAGES * PAGE);
     char *q =
         mremap(p + 1000 * PAGE, 700 * PAGE, 900 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, target);
     check(q == target && bad_pages(q, 700, 1030) == 0 && nonzero(q + 700 * PAGE, 200 * PAGE) == 0,

@@ -6,7 +6,7 @@
 #include <sys/uio.h>
 
 #define ENTRIES 16
-#define BATCHES 80
+#define BATCHES 40
 #define FIXED_PAGES ((size_t)64)
 
 static int direct, buffered;

@@ -1,12 +1,12 @@
 //! Swap devices through the command: kinds, options, priorities, and devices that fail.
 
+use overspill_tests::command::shown;
 use overspill_tests::process::{Outcome, run};
 use overspill_tests::scratch::{Room, private_file};
 use overspill_tests::stats::Report;
 use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
 
@@ -41,10 +41,6 @@ fn with_devices(
 fn ran_well(outcome: &Outcome) {
     assert!(outcome.status == 0 && outcome.stdout.ends_with("all ok\n"), "{outcome:?}");
     assert_eq!(outcome.stderr, "");
-}
-
-fn shown(path: &Path) -> &str {
-    path.to_str().expect("the target directory has a UTF-8 name")
 }
 
 /// One device of the report.

@@ -3,6 +3,7 @@
 //!
 //! With `OVERSPILL_TEST_FULL` set, devices are exchanged twenty times instead of three.
 
+use overspill_tests::command::shown;
 use overspill_tests::job::{Job, refused};
 use overspill_tests::process::{Outcome, wait_until};
 use overspill_tests::scratch::{Room, private_file};
@@ -21,10 +22,6 @@ static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TA
 
 /// Everything that is evicted goes to a device.
 const TO_DEVICES: [&str; 3] = ["OVERSPILL_BASELINES=same_filled=off", "--set", "compressed=0"];
-
-fn shown(path: &Path) -> &str {
-    path.to_str().expect("the target directory has a UTF-8 name")
-}
 
 /// A file to swap to, which is made as large as the device is to be when it is named with a size.
 fn file(room: &Room, name: &str) -> String {

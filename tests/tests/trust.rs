@@ -1,6 +1,7 @@
 //! Who is trusted: the directory of a run and its sockets, swap files that others can read, what a
 //! job leaves that was killed.
 
+use overspill_tests::command::shown;
 use overspill_tests::job::{Job, refused};
 use overspill_tests::process::{Outcome, run, wait_until};
 use overspill_tests::{Scratch, TIME_LIMIT, clean, is_root, overspill, skipped};
@@ -17,10 +18,6 @@ static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TA
 /// Another user, who has no files.
 const OTHER: u32 = 65534;
 const AS_OTHER: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups";
-
-fn shown(path: &Path) -> &str {
-    path.to_str().expect("the target directory has a UTF-8 name")
-}
 
 /// `overspill run --memory 16M --no-swap ARGS`.
 fn run_with(args: &[&str], variables: &[(&str, &Path)]) -> Option<Outcome> {

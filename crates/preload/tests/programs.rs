@@ -13,12 +13,19 @@ use std::time::{Duration, Instant};
 /// Longest that one program may take; natively they take a second or two.
 const TIME_LIMIT: Duration = Duration::from_secs(90);
 
-/// The library under test. Cargo builds no cdylib for the tests of its own package, so it is built
-/// here: with the rest of the workspace, as what this package alone needs of the others' features
+/// The library under test: the one beside the command that `OVERSPILL_BIN` names, or else built
+/// into the target directory, as cargo builds no cdylib for the tests of its own package. It is
+/// built with the rest of the workspace: what this package alone needs of the others' features
 /// would be built once more.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
+        const NAME: &str = "liboverspill_preload.so";
+        if let Some(command) = std::env::var_os("OVERSPILL_BIN") {
+            let library = Path::new(&command).with_file_name(NAME);
+            return std::fs::canonicalize(&library)
+                .unwrap_or_else(|error| panic!("{}: {error}", library.display()));
+        }
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target directory");
         let release = !cfg!(debug_assertions);
         let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -28,7 +35,7 @@ fn library() -> &'static Path {
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status();
         assert!(status.expect("cargo runs").success(), "the library could not be built");
-        target.join(if release { "release" } else { "debug" }).join("liboverspill_preload.so")
+        target.join(if release { "release" } else { "debug" }).join(NAME)
     })
 }
 
