@@ -322,6 +322,7 @@ impl<B: Backing> Control<B> {
         let sides: Vec<Side> =
             members.map(|member| Side { lease: member.lease(), told: member.told() }).collect();
         lease.account.note_used(sides.iter().map(|side| side.told.used).sum());
+        lease.account.note_unmanaged(sides.iter().map(|side| side.told.unmanaged).sum());
         if sides.len() > 1 {
             self.give_unused(told.used);
         }
