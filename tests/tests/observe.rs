@@ -368,7 +368,8 @@ fn much_memory_that_is_not_managed_is_told_by_kind() {
 
 #[test]
 fn shared_memory_of_python_is_told() {
-    let script = "import mmap; m = mmap.mmap(-1, 100 << 20); m.write(b'x' * (100 << 20)); print(1)";
+    let script = "import mmap, time; m = mmap.mmap(-1, 100 << 20); \
+        m.write(b'x' * (100 << 20)); time.sleep(1); print(1)";
     let Some((outcome, _)) = managed("mmap", &["--", "python3", "-c", script]) else { return };
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "1\n"), "{outcome:?}");
     let line = line_about(&outcome);
