@@ -28,7 +28,7 @@ FLOORS = {
         "seccomp",
         "descriptors", "directory", "signal", "report", "job", "vm", "arena", "stack", "table",
         "codec", "beside", "io", "secret", "crypt", "uffd", "backing", "uring", "observer", "rss",
-        "token", "thread", "fault_path", "probe", "lib",
+        "smaps", "executable", "token", "thread", "fault_path", "probe", "lib",
     ],
     "crates/preload": [
         "sys", "route", "config", "own_stack", "heap", "image", "pool", "dormant", "remote",
@@ -38,8 +38,8 @@ FLOORS = {
         "lib",
     ],
     "crates/cli": [
-        "failure", "signals", "swap", "memory", "rundir", "report", "control", "args", "program",
-        "env", "commands", "lib", "main",
+        "failure", "signals", "swap", "memory", "outside", "rundir", "report",
+        "unmanaged", "control", "args", "program", "env", "commands", "lib", "main",
     ],
     "crates/engine": [
         "units", "stats", "base", "account", "workingset", "frame", "slot", "zpool", "device",

@@ -1,11 +1,11 @@
 //! What is told of running jobs, `overspill stat`, and proactive reclaim, `overspill reclaim`.
 
 use overspill_tests::job::{Job, refused};
-use overspill_tests::process::{Outcome, wait_until};
-use overspill_tests::{Scratch, TIME_LIMIT};
+use overspill_tests::process::{self, Outcome, wait_until};
+use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
@@ -318,4 +318,123 @@ fn what_a_small_process_has_is_told() {
     assert!(wait_until(TIME_LIMIT, || matches!(told(), (0, 500_000..5_000_000))), "{:?}", told());
     std::fs::remove_file(mark).unwrap();
     assert!(wait_until(TIME_LIMIT, || told() == (0, 0)), "{:?}", told());
+}
+
+/// What `overspill run --memory 64M ARGS` says, does and writes down; nothing where it cannot run.
+fn managed(name: &str, args: &[&str]) -> Option<(Outcome, Value)> {
+    let overspill = overspill(&SCRATCH)?;
+    let report = SCRATCH.target_dir().join(format!("{name}.json"));
+    let mut command = Command::new(overspill);
+    clean(&mut command).args(["run", "--memory", "64M", "--stats-json"]).arg(&report).args(args);
+    let outcome = process::run(&mut command, TIME_LIMIT);
+    Some((outcome, serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap()))
+}
+
+/// A program of this suite, compiled with these flags.
+fn beyond(flags: &[&str]) -> String {
+    SCRATCH.compile("beyond.c", flags).to_str().unwrap().to_owned()
+}
+
+/// The line at the end of a run: nothing else is said.
+fn line_about(outcome: &Outcome) -> &str {
+    let stderr = outcome.stderr.as_str();
+    assert!(
+        stderr.starts_with("overspill: up to ") && stderr.lines().count() == 1,
+        "one line: {outcome:?}"
+    );
+    assert!(stderr.contains("--memory"), "what helps: {outcome:?}");
+    stderr
+}
+
+#[test]
+fn much_memory_that_is_not_managed_is_told_by_kind() {
+    let program = beyond(&[]);
+    for (kind, counter, words) in [
+        ("shared", "unmanaged_shared_bytes", "MiB shared memory"),
+        ("stacks", "unmanaged_stack_bytes", "MiB stacks"),
+        ("brk", "unmanaged_brk_bytes", "MiB memory from brk"),
+        ("direct", "unmanaged_other_bytes", "has asked the kernel for directly"),
+    ] {
+        let args = ["--", program.as_str(), kind, "40", "2000"];
+        let Some((outcome, told)) = managed(kind, &args) else { return };
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "kept\n"), "{outcome:?}");
+        assert!(line_about(&outcome).contains(words), "{kind}: {outcome:?}");
+        let outside = &told["unmanaged"]["outside"]["kinds"][counter];
+        let of_kind = told["total"]["counters"][counter].as_u64().max(outside.as_u64());
+        assert!(of_kind > Some(30 << 20), "{kind}: {told}");
+        assert!(told["unmanaged"]["peak_bytes"].as_u64() > Some(30 << 20), "{kind}: {told}");
+    }
+}
+
+#[test]
+fn shared_memory_of_python_is_told() {
+    let script = "import mmap, time; m = mmap.mmap(-1, 100 << 20); \
+        m.write(b'x' * (100 << 20)); time.sleep(1); print(1)";
+    let Some((outcome, _)) = managed("mmap", &["--", "python3", "-c", script]) else { return };
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "1\n"), "{outcome:?}");
+    let line = line_about(&outcome);
+    assert!(line.contains("'python3'") && line.contains("MiB shared memory"), "{line}");
+}
+
+/// A program that the library does not get into is seen from outside.
+#[test]
+fn memory_of_static_programs_is_told() {
+    let script = format!("{} heap 40 2000; true", beyond(&["-static"]));
+    let Some((outcome, told)) = managed("static", &["--", "sh", "-c", &script]) else { return };
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "kept\n"), "{outcome:?}");
+    assert!(line_about(&outcome).contains(", which is statically linked, had "), "{outcome:?}");
+    let outside = &told["unmanaged"]["outside"];
+    assert!(outside["peak_bytes"].as_u64() > Some(30 << 20), "{told}");
+}
+
+#[test]
+fn what_is_managed_is_not_told() {
+    let heap = format!("{} heap 100 300", beyond(&[]));
+    let sort = "seq 300000 | sort -n | tail -n 1";
+    let list = "print(sum(list(range(5_000_000))))";
+    let commands = [["sh", "-c", heap.as_str()], ["sh", "-c", sort], ["python3", "-c", list]];
+    for command in commands {
+        for strict in [&["--"][..], &["--strict", "--"]] {
+            let args = [strict, &command[..]].concat();
+            let Some((outcome, _)) = managed("well", &args) else { return };
+            assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_strict_job_executes_nothing_that_cannot_be_managed() {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    let program = beyond(&["-static"]);
+    let strict = |command: &[&str]| {
+        let mut run = Command::new(overspill);
+        clean(&mut run).args(["run", "--memory", "64M", "--strict", "--"]).args(command);
+        process::run(&mut run, TIME_LIMIT)
+    };
+    let outcome = strict(&[&program, "heap", "1", "1"]);
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (125, ""), "{outcome:?}");
+    assert!(outcome.stderr.contains("is statically linked, so the preload library"), "{outcome:?}");
+    let python = "import os, subprocess, sys\n\
+        path = sys.argv[1]\n\
+        file = os.open(path, os.O_RDONLY)\n\
+        for attempt in (lambda: subprocess.run([path]), lambda: os.execv(path, ['x']),\n\
+        \x20       lambda: os.posix_spawn(path, ['x'], {}), lambda: os.execve(file, ['x'], {})):\n\
+        \x20   try: attempt()\n\
+        \x20   except PermissionError as error: print(error.errno)";
+    for (command, says) in [
+        (&["sh", "-c", &format!("{program} heap 1 1; echo $?")][..], "126\n"),
+        (&["python3", "-c", python, &program], "1\n1\n1\n1\n"),
+    ] {
+        let outcome = strict(command);
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (0, says), "{outcome:?}");
+        let why = "is statically linked and cannot be managed, so it is not executed";
+        let times = outcome.stderr.matches(why).count();
+        assert_eq!(times, if says.len() > 4 { 4 } else { 1 }, "{outcome:?}");
+    }
+    // The status tells of memory of other kinds, but that of a program that fails stays.
+    let shared = beyond(&[]);
+    let outcome = strict(&[&shared, "shared", "40", "300"]);
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (123, "kept\n"), "{outcome:?}");
+    let outcome = strict(&["sh", "-c", &format!("{shared} shared 40 300; exit 3")]);
+    assert_eq!(outcome.status, 3, "{outcome:?}");
 }

@@ -25,6 +25,8 @@ pub struct Settings<'a> {
     pub window: usize,
     /// The preload library.
     pub library: &'a Path,
+    /// Whether nothing may be executed that the library does not get into.
+    pub strict: bool,
 }
 
 impl Settings<'_> {
@@ -44,6 +46,7 @@ impl Settings<'_> {
             ("OVERSPILL_FAULT", Some(fault.into())),
             ("OVERSPILL_SET", (!self.set.is_empty()).then(|| self.set.into())),
             ("OVERSPILL_RUN_DIR", Some(self.run_dir.into())),
+            ("OVERSPILL_STRICT", self.strict.then(|| "1".into())),
             ("OVERSPILL_WINDOW", Some(format!("{:x}", self.window).into())),
             ("LD_PRELOAD", Some(preload::ld_preload(self.library, ld_preload))),
             // The report is this run's: a run inside it would print a second one, and overwrite the
@@ -67,6 +70,7 @@ mod tests {
             run_dir: Path::new("/run/x"),
             window: 0x4000_0020_0000,
             library: Path::new("/lib/l.so"),
+            strict: false,
         }
     }
 
@@ -98,5 +102,6 @@ mod tests {
         assert_eq!(value(&changes, "OVERSPILL_FAULT").unwrap(), "auto");
         assert_eq!(value(&changes, "OVERSPILL_SET"), None);
         assert_eq!(value(&changes, "OVERSPILL_STATS"), None);
+        assert_eq!(value(&changes, "OVERSPILL_STRICT"), None);
     }
 }

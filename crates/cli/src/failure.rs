@@ -8,6 +8,9 @@ use std::io::Write;
 pub const USAGE: u8 = 2;
 /// Exit status of the commands that do not run a program, when they cannot do what they are asked.
 pub const FAILED: u8 = 1;
+/// Exit status of `overspill run --strict` when the program succeeded, and too much of its memory
+/// was not managed.
+pub const UNMANAGED: u8 = 123;
 /// Exit status for overspill's own failures, as env(1) and timeout(1) have it.
 pub const OWN: u8 = 125;
 /// Exit status when the program was found and cannot be executed.

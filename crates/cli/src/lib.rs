@@ -1,10 +1,11 @@
 //! The `overspill` command, which its program calls ([`main`]).
 //!
 //! From the bottom up, each knowing only those before it: [`failure`] (every refusal), [`signals`],
-//! [`swap`] and [`memory`] (devices and budget), [`rundir`] (where statistics are kept), [`report`]
-//! (what is said at the end), [`control`] (the socket by which other commands reach a job),
-//! [`args`] (the command line), [`program`] (the program and the preload library), [`mod@env`]
-//! (what the library is told), [`commands`].
+//! [`swap`] and [`memory`] (devices and budget), [`outside`] (memory of which the job's processes
+//! do not know), [`rundir`] (where statistics are kept), [`report`] and [`unmanaged`] (what is said
+//! at the end), [`control`] (the socket by which other commands reach a job), [`args`] (the command
+//! line), [`program`] (the program and the preload library), [`mod@env`] (what the library is
+//! told), [`commands`].
 
 #![forbid(unsafe_code)]
 // Hardly anything is public; the documentation is for those who work on it.
@@ -16,11 +17,13 @@ mod control;
 mod env;
 mod failure;
 mod memory;
+mod outside;
 mod program;
 mod report;
 mod rundir;
 mod signals;
 mod swap;
+mod unmanaged;
 
 pub use control::protocol;
 use failure::Failure;

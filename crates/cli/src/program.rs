@@ -5,24 +5,20 @@
 //! and env(1). What cannot be seen from here (a file without read permission) is left for exec to
 //! judge.
 
-use self::elf::Elf;
 use self::preload::Library;
-use self::script::{EnvCommand, Interpreter, LINE_MAX, is_env};
 use crate::failure::Failure;
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use overspill_os::executable::elf::Elf;
+use overspill_os::executable::script::{EnvCommand, Interpreter, LINE_MAX, is_env};
+use overspill_os::executable::{CHAIN_MAX, is_loader, is_musl, privileges};
+use rustix::fs::{Access, AtFlags, CWD, accessat, stat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-mod elf;
 pub mod preload;
-mod privileges;
-mod script;
 
-/// Most programs followed, one starting the next; the kernel follows five `#!` lines.
-const CHAIN_MAX: usize = 8;
 /// What execvp(3) searches where PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
@@ -160,7 +156,7 @@ fn look(path: &Path) -> Result<Kind, Failure> {
              such as sh, before it",
             path.display()
         ))),
-        Err(error) => Err(not_executable(path, &error)),
+        Err(errno) => Err(not_executable(path, &errno.into())),
     }
 }
 
@@ -196,25 +192,14 @@ fn check_binary(path: &Path, elf: &Elf, library: &Library) -> Result<(), Failure
             }
         }
     }
-    let metadata = fs::metadata(path).map_err(|error| not_executable(path, &error))?;
-    if let Some(reason) = privileges::switch(path, &metadata) {
+    let stat = stat(path).map_err(|errno| not_executable(path, &errno.into()))?;
+    if let Some(reason) = privileges::switch(path, &stat) {
         return refuse(format!(
             "'{name}' {reason}, so the dynamic loader ignores LD_PRELOAD for it: run overspill as \
              the user it switches to, or use a copy without that mark"
         ));
     }
     Ok(())
-}
-
-fn is_loader(path: &Path) -> bool {
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    path.file_name().is_some_and(|name| {
-        name.as_bytes().starts_with(b"ld") && name.to_string_lossy().contains(".so")
-    })
-}
-
-fn is_musl(loader: &Path) -> bool {
-    loader.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-musl"))
 }
 
 #[cfg(test)]
@@ -328,13 +313,5 @@ mod tests {
         assert!(room.refused(&["via-static"]).1.contains("statically linked"));
         room.file("ld-test.so.1", &fixed, 0o755);
         assert!(room.check(&["ld-test.so.1"]).is_ok());
-    }
-
-    #[test]
-    fn musl_is_told_by_its_loader() {
-        assert!(
-            is_musl(Path::new("/lib/ld-musl-x86_64.so.1"))
-                && !is_musl(Path::new("/lib64/ld-linux-x86-64.so.2"))
-        );
     }
 }

@@ -1,5 +1,6 @@
 //! The statistics of a run as text for people, with the names of /proc/vmstat beside it.
 
+use crate::outside::Most;
 use crate::rundir::Tree;
 use overspill::stats::{Counter, DeviceSnapshot, Snapshot};
 use overspill::units::Bytes;
@@ -25,7 +26,7 @@ pub fn render(tree: &Tree, elapsed: Duration) -> String {
         [process] if count == 1 => {
             let name = printable(&process.name);
             format!("overspill: {name} (pid {}), {elapsed}\n", process.pid)
-                + &table(&rows(total, total.get(Counter::BudgetBytes)))
+                + &table(&rows(total, total.get(Counter::BudgetBytes), &tree.unmanaged))
                 + &device_lines(&process.devices)
         }
         _ => {
@@ -33,7 +34,7 @@ pub fn render(tree: &Tree, elapsed: Duration) -> String {
                 "overspill: {} processes, {elapsed}; sums over all of them\n",
                 thousands(count)
             );
-            text += &table(&rows(total, tree.budget()));
+            text += &table(&rows(total, tree.budget(), &tree.unmanaged));
             text += &device_lines(&total.devices);
             text + &process_lines(tree)
         }
@@ -48,8 +49,9 @@ struct Row {
 }
 
 /// The rows of the table: memory, faults and traffic, and what has happened that mostly does not.
-fn rows(total: &Snapshot, budget: u64) -> Vec<Row> {
+fn rows(total: &Snapshot, budget: u64, unmanaged: &Most) -> Vec<Row> {
     let mut rows = memory_rows(total, budget);
+    rows.splice(3..3, unmanaged_rows(total, unmanaged));
     rows.extend(fault_rows(total));
     rows.extend(rare_rows(total));
     rows
@@ -92,6 +94,28 @@ fn memory_rows(total: &Snapshot, budget: u64) -> Vec<Row> {
     rows.push(pages(total, "same-filled at the end", SameFilledPages));
     rows.push(pages(total, "on device at the end", DevicePages));
     rows
+}
+
+/// What was not managed at most, and of what kinds that was if it was much.
+fn unmanaged_rows(total: &Snapshot, unmanaged: &Most) -> Vec<Row> {
+    use Counter::*;
+    let row = |label, bytes: u64, source| Row { label, value: Bytes(bytes).to_string(), source };
+    let peak = unmanaged.peak_bytes;
+    let kinds = [
+        ("- shared memory", UnmanagedSharedBytes),
+        ("- stacks", UnmanagedStackBytes),
+        ("- brk", UnmanagedBrkBytes),
+        ("- program and libraries", UnmanagedDataBytes),
+        ("- private files", UnmanagedFileBytes),
+        ("- code", UnmanagedCodeBytes),
+        ("- other", UnmanagedOtherBytes),
+        ("- the engine's", UnmanagedEngineBytes),
+    ];
+    let kinds = kinds.into_iter().filter(|(_, kind)| total.get(*kind) > 0);
+    [row("not managed at most", peak, format!("unmanaged.peak_bytes {peak}"))]
+        .into_iter()
+        .chain(kinds.map(|(label, kind)| row(label, total.get(kind), raw(total, kind))))
+        .collect()
 }
 
 /// Faults, what they took, and pages on their way.
@@ -193,8 +217,17 @@ fn device_lines(devices: &[DeviceSnapshot]) -> String {
 
 fn process_lines(tree: &Tree) -> String {
     use Counter::*;
-    let head =
-        ["pid", "name", "faults", "major", "in faults", "peak in use", "peak managed", "on device"];
+    let head = [
+        "pid",
+        "name",
+        "faults",
+        "major",
+        "in faults",
+        "peak in use",
+        "not managed",
+        "peak managed",
+        "on device",
+    ];
     let mut lines = vec![head.map(str::to_owned)];
     lines.extend(tree.processes.iter().take(LINES_MAX).map(|process| {
         [
@@ -204,6 +237,7 @@ fn process_lines(tree: &Tree) -> String {
             thousands(process.get(PgMajFault)),
             duration(process.fault_ns_total),
             process.bytes(ChargedPeakBytes).to_string(),
+            process.bytes(UnmanagedPeakBytes).to_string(),
             process.bytes(ManagedPeakBytes).to_string(),
             Bytes::from_pages(process.get(DevicePages)).to_string(),
         ]
@@ -280,7 +314,8 @@ mod tests {
     fn tree(processes: Vec<Snapshot>, left_out: u64) -> Tree {
         let mut total = Snapshot::default();
         processes.iter().for_each(|p| total.merge(p));
-        Tree { processes, total, left_out, begun: true }
+        let unmanaged = Most { peak_bytes: 9 << 20, ..Most::default() };
+        Tree { processes, total, left_out, begun: true, unmanaged }
     }
 
     fn typical(pid: u32) -> Snapshot {
@@ -289,6 +324,7 @@ mod tests {
             (BudgetBytes, 256 << 20),
             (ChargedPeakBytes, 255 << 20),
             (ManagedPeakBytes, 5 << 28),
+            (UnmanagedStackBytes, 2 << 20),
             (CompressedPages, 25_600),
             (CompressedBytes, 40 << 20),
             (PgFault, 1_234_567),
@@ -309,6 +345,10 @@ mod tests {
         let text = render(&tree(vec![typical(7)], 0), Duration::from_millis(12_345));
         assert!(text.starts_with("overspill: python3 (pid 7), 12.3 s\n"), "{text}");
         assert!(line(&text, "budget of the job").contains("256 MiB"));
+        assert!(
+            line(&text, "not managed at most").contains("9 MiB   unmanaged.peak_bytes 9437184")
+        );
+        assert!(line(&text, "- stacks").contains("2 MiB   unmanaged_stack_bytes 2097152"));
         assert!(line(&text, "peak managed").contains("1.2 GiB   managed_peak_bytes 1342177280"));
         assert!(
             line(&text, "compressed at the end").contains("100 MiB   zswap_stored_pages 25600")
@@ -324,7 +364,7 @@ mod tests {
         // The figures end in one column.
         let ends: Vec<_> = text.lines().skip(1).map(|l| l.rfind("   ").unwrap()).collect();
         assert!(ends.windows(2).all(|w| w[0] == w[1]), "{text}");
-        for absent in ["forks", "DMA", "failed", "not compressed", "processes"] {
+        for absent in ["- code", "forks", "DMA", "failed", "not compressed", "processes"] {
             assert!(!text.contains(absent), "{absent} in\n{text}");
         }
     }

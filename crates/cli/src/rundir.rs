@@ -17,9 +17,11 @@
 pub mod leftovers;
 
 use crate::failure::Failure;
+use crate::outside::{Most, Outside};
 use crate::swap::IN_MEMORY;
 use overspill::job::{self, JobTable};
 use overspill::stats::{Counter, FILE_BYTES, Snapshot, Stats};
+use overspill::units::Bytes;
 use overspill_os::directory::Directory;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -40,6 +42,9 @@ const ROOM: u64 = 1 << 30;
 
 /// A file system that keeps files in memory.
 const MEMORY: &str = "/dev/shm";
+/// How often the statistics of ended processes are taken in. Rarely: each time wakes a core that
+/// may be idle.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Most bytes of reports that are passed on.
 const REPORTS_MAX: u64 = 1 << 20;
 
@@ -60,6 +65,9 @@ pub struct RunDir {
     rest_count: u64,
     /// Programs that ended because the process was killed that their engine lived in.
     orphaned: Vec<(String, i32)>,
+    /// Memory of which its processes do not know.
+    outside: Option<Outside>,
+    swept: Instant,
 }
 
 /// The statistics of a process tree.
@@ -73,6 +81,8 @@ pub struct Tree {
     pub left_out: u64,
     /// Whether the preload library ran in any process.
     pub begun: bool,
+    /// What was not managed at most.
+    pub unmanaged: Most,
 }
 
 impl RunDir {
@@ -108,6 +118,22 @@ impl RunDir {
     /// The file of the job's table.
     pub fn table(&self) -> &OwnedFd {
         &self.table
+    }
+
+    /// Has memory be looked for of which the processes do not know, in the job that has this table
+    /// and this budget.
+    pub fn watch(&mut self, table: JobTable, memory: Bytes) {
+        self.outside = Some(Outside::new(table, &self.path.join(job::FILE_NAME), memory));
+    }
+
+    /// Does what is due; how long it is until something is.
+    pub fn follow(&mut self) -> Duration {
+        if self.swept.elapsed() >= SWEEP_INTERVAL {
+            self.sweep();
+            self.swept = Instant::now();
+        }
+        let sweep = SWEEP_INTERVAL.saturating_sub(self.swept.elapsed());
+        self.outside.as_mut().map_or(sweep, |outside| outside.follow().min(sweep))
     }
 
     /// Takes in and removes the files of processes that have ended.
@@ -188,6 +214,9 @@ impl RunDir {
             }
         }
         self.note_of_job(&mut total, peak);
+        let outside = self.outside.as_ref().map_or(0, |outside| outside.now().0);
+        let unmanaged = total.counters.entry(Counter::UnmanagedBytes.name()).or_default();
+        *unmanaged = unmanaged.saturating_add(outside);
         (living, total)
     }
 
@@ -200,6 +229,7 @@ impl RunDir {
             total: std::mem::take(&mut self.rest),
             left_out: self.rest_count,
             begun: false,
+            unmanaged: self.outside.as_ref().map(Outside::most).unwrap_or_default(),
         };
         tree.begun = !tree.processes.is_empty() || self.directory.has(job::BEGUN_NAME);
         tree.processes.iter().for_each(|process| tree.total.merge(process));
@@ -336,6 +366,8 @@ fn create_in(parent: &Path) -> io::Result<RunDir> {
         rest: Snapshot::default(),
         rest_count: 0,
         orphaned: Vec::new(),
+        outside: None,
+        swept: Instant::now(),
     })
 }
 

@@ -41,18 +41,15 @@ impl Signals {
     }
 
     /// Waits until the child has ended, without reaping it: its number stays its own while signals
-    /// go to it. Calls `tick` every `interval`, and `killed` with the number of each orphan that a
-    /// signal has ended.
+    /// go to it. Calls `tick` meanwhile, which says after what time it is to be called again at the
+    /// latest, and `killed` with the number of each orphan that a signal has ended.
     pub fn wait(
         &mut self,
         child: Pid,
-        interval: Duration,
-        mut tick: impl FnMut(),
+        mut tick: impl FnMut() -> Duration,
         mut killed: impl FnMut(i32),
     ) -> io::Result<()> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let timeout =
-            Timespec { tv_sec: interval.as_secs() as i64, tv_nsec: interval.subsec_nanos().into() };
         loop {
             for origin in self.delivery.pending() {
                 if is_forwarded(&origin)
@@ -67,9 +64,11 @@ impl Signals {
                 return Ok(());
             }
             beside::reap_orphans(child, &mut killed);
+            let pause = tick();
+            let timeout =
+                Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
             match poll(&mut [PollFd::new(self.delivery.get_read(), PollFlags::IN)], Some(&timeout))
             {
-                Ok(0) => tick(),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -41,13 +41,15 @@ const NAME: usize = PROCESS + 1;
 const DOOMED: usize = NAME + 2;
 const STRAIN: usize = DOOMED + 1;
 /// The first entry is nobody's, and holds the budget, the highest entry that was ever used, who is
-/// to end for want of room, and whether the processes write into each other's memory.
+/// to end for want of room, whether the processes write into each other's memory, the most that was
+/// in use and that was not managed, and who has the swap token.
 const BUDGET: usize = LEASE;
 const HIGH: usize = BUDGET + 1;
 const VICTIM: usize = HIGH + 1;
 const PEAK: usize = VICTIM + 1;
 const WRITING: usize = PEAK + 1;
-const TOKEN: usize = WRITING + 1;
+const UNMANAGED_PEAK: usize = WRITING + 1;
+const TOKEN: usize = UNMANAGED_PEAK + 1;
 /// Most pages that a cell counts: as many as addresses reach. Other processes write the table, and
 /// whatever they wrote, sums of all entries stay within a word, in bytes too.
 const PAGES_MAX: u64 = 1 << 35;
@@ -178,6 +180,16 @@ impl Account {
     /// The most that were, as far as it was noted.
     pub fn peak(&self) -> u64 {
         self.cells[PEAK].load(Relaxed).min(PAGES_MAX)
+    }
+
+    /// Notes that so many pages are not managed, of all together.
+    pub fn note_unmanaged(&self, pages: u64) {
+        self.cells[UNMANAGED_PEAK].fetch_max(pages, Relaxed);
+    }
+
+    /// The most that were not, as far as it was noted.
+    pub fn unmanaged_peak(&self) -> u64 {
+        self.cells[UNMANAGED_PEAK].load(Relaxed).min(PAGES_MAX)
     }
 
     /// A process of the job is about to write into the memory of one, for the first time: said

@@ -178,7 +178,7 @@ impl Pool {
 
     /// What the pool has done and holds now.
     pub fn stats(&self) -> Snapshot {
-        self.report_exit();
+        self.publish();
         self.engine.stats.snapshot()
     }
 
@@ -366,8 +366,13 @@ impl Pool {
         self.engine.fork_child();
     }
 
-    /// Brings the statistics up to date.
+    /// Brings the statistics up to date as the process ends.
     pub fn report_exit(&self) {
+        self.publish();
+        self.enter(|engine| engine.control.measure_at_the_end());
+    }
+
+    fn publish(&self) {
         self.enter(|engine| {
             engine.swap.publish_tiers();
             engine.swap.publish_metadata();

@@ -48,7 +48,7 @@ const GAUGES: usize = Counter::PgFault as usize;
 /// Size of a statistics file in bytes.
 pub const FILE_BYTES: usize = CELLS * 8;
 /// First cell of every table: "ovrspil" and the version of the layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x0a");
+const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x0b");
 const CELL_PID: usize = 1;
 const CELL_NAME: usize = 2;
 const NAME_CELLS: usize = 4;
@@ -279,6 +279,8 @@ impl Stats {
             .enumerate()
             .for_each(|(index, value)| self.cell(0, index).store(*value, Relaxed));
         self.set(Counter::ChargedPeakBytes, self.get(Counter::ChargedBytes));
+        self.set(Counter::UnmanagedPeakBytes, self.get(Counter::UnmanagedBytes));
+        Counter::UNMANAGED_KINDS.iter().for_each(|kind| self.set(*kind, 0));
         self.init();
         Ok(())
     }

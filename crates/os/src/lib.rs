@@ -12,8 +12,8 @@
 //! [`arena`] (the memory behind page frames), [`stack`], [`table`], [`codec`] (LZ4, Zstandard),
 //! [`beside`] (the sibling), [`io`] (direct I/O), `secret` (memory for keys), [`crypt`] (sealed
 //! pages), [`uffd`] (userfaultfd), [`backing`] (the seam by which pages come and go), [`uring`],
-//! [`observer`], [`rss`] (how much memory there is), [`token`], [`thread`], [`fault_path`] (its
-//! rules), [`probe`].
+//! [`observer`], [`rss`] (how much memory there is), [`smaps`] (of what kinds), [`executable`]
+//! (programs as files), [`token`], [`thread`], [`fault_path`] (its rules), [`probe`].
 
 pub mod arena;
 pub mod backing;
@@ -25,6 +25,7 @@ pub mod cpu;
 pub mod crypt;
 pub mod descriptors;
 pub mod directory;
+pub mod executable;
 pub mod fault_path;
 pub mod io;
 mod job;
@@ -38,6 +39,7 @@ pub mod rss;
 pub mod seccomp;
 mod secret;
 pub mod signal;
+pub mod smaps;
 pub mod stack;
 pub mod table;
 mod task;

@@ -26,6 +26,17 @@ impl Rss {
         Ok(Rss::parse(read(c"/proc/self/smaps_rollup", &mut text)?))
     }
 
+    /// About the same by the kernel's counters, of which each processor has a part; what several
+    /// map counts in full. Takes some 20 microseconds.
+    ///
+    /// # Errors
+    /// As [`Rss::of_process`].
+    pub fn roughly() -> Result<Rss, Errno> {
+        let mut text = [0; 4096];
+        let text = read(c"/proc/self/status", &mut text)?;
+        Ok(Rss { anonymous: pages(text, "RssAnon"), shared: pages(text, "RssShmem") })
+    }
+
     /// About how many pages are anonymous: by the kernel's counters, of which each processor has a
     /// part. Takes a few microseconds.
     ///
@@ -42,13 +53,15 @@ impl Rss {
 
     /// From the text of the file.
     fn parse(text: &str) -> Rss {
-        let pages = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-            kib.unwrap_or(0).div_ceil(PAGE_SIZE as u64 >> 10)
-        };
-        Rss { anonymous: pages("Anonymous"), shared: pages("Pss_Shmem") }
+        Rss { anonymous: pages(text, "Anonymous"), shared: pages(text, "Pss_Shmem") }
     }
+}
+
+/// Pages of the memory that a line of this name is about.
+fn pages(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0).div_ceil(PAGE_SIZE as u64 >> 10)
 }
 
 /// What proc(5) calls oom_score_adj: from -1000, never to be ended, to 1000. What shares the memory
@@ -82,6 +95,12 @@ mod tests {
             Pss_Anon:    70 kB\nPss_Shmem:      13 kB\nAnonymous:           104 kB\n";
         assert_eq!(Rss::parse(text), Rss { anonymous: 26, shared: 4 });
         assert_eq!(Rss::parse("Anonymous: many kB\nPss_Shmem: 4\n"), Rss::default());
+    }
+
+    #[test]
+    fn the_rough_figures_are_there() {
+        let rss = Rss::roughly().unwrap();
+        assert!(rss.anonymous > 0, "{rss:?}");
     }
 
     #[test]

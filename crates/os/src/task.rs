@@ -28,6 +28,17 @@ pub fn cpu_time(tid: i32) -> Duration {
     cpu_time_of(!tid << 3 | THREAD_SCHED)
 }
 
+/// Whether two processes have the same memory, as after vfork(2); `false` also where that may not
+/// be asked.
+pub fn share_memory(one: i32, other: i32) -> bool {
+    const KCMP_VM: usize = 1;
+    // SAFETY: the call takes numbers.
+    let order = unsafe {
+        syscalls::raw_syscall!(syscalls::Sysno::kcmp, one, other, KCMP_VM, 0usize, 0usize)
+    };
+    order == 0
+}
+
 fn cpu_time_of(clock: i32) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which lives through the call.

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::time::Duration;
 
 pub use crate::report::{keep_standard_error, report};
-pub use crate::task::{cpu_time, id, sleep};
+pub use crate::task::{cpu_time, id, share_memory, sleep};
 
 /// Starts one more engine thread: in the sibling where the caller is in it, else in this process.
 ///

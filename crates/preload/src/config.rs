@@ -8,6 +8,7 @@
 //! | OVERSPILL_SWAP | swap devices as in `--swap`, separated by commas ([`SwapList`]) |
 //! | OVERSPILL_NO_SWAP | present: no swap devices, whatever OVERSPILL_SWAP says |
 //! | OVERSPILL_FAULT | `thread`, `signal`, or `auto`: by a thread where signals cannot be had |
+//! | OVERSPILL_STRICT | present: nothing is executed that this library does not get into |
 //! | OVERSPILL_SET | settings, `KEY=VALUE` separated by commas |
 //! | OVERSPILL_SIMULATE | features to do without, for tests |
 //! | OVERSPILL_BASELINES | mechanisms that run as their baselines do, for tests |
@@ -31,6 +32,8 @@ pub struct Asked {
     pub window: usize,
     /// Whether a thread may serve faults where that cannot be done by signal.
     pub or_thread: bool,
+    /// Whether nothing may be executed that this library does not get into.
+    pub strict: bool,
 }
 
 impl Asked {
@@ -71,7 +74,7 @@ pub fn from_variables<'a>(
     variables: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> Result<Option<Asked>, String> {
     let mut config = Config::default();
-    let (mut budget, mut no_swap, mut or_thread) = (false, false, false);
+    let (mut budget, mut no_swap, mut or_thread, mut strict) = (false, false, false, false);
     let mut window = seccomp::WINDOW.start;
     for (key, value) in variables {
         let bad = |error: &dyn Display| format!("{key}: {error}");
@@ -85,6 +88,7 @@ pub fn from_variables<'a>(
                 config.swap = specs;
             }
             "OVERSPILL_NO_SWAP" => no_swap = true,
+            "OVERSPILL_STRICT" => strict = true,
             "OVERSPILL_FAULT" => {
                 (config.delivery, or_thread) = match value {
                     "thread" => (Delivery::Thread, false),
@@ -115,7 +119,7 @@ pub fn from_variables<'a>(
     if no_swap {
         config.swap.clear();
     }
-    Ok(budget.then_some(Asked { config, window, or_thread }))
+    Ok(budget.then_some(Asked { config, window, or_thread, strict }))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use overspill_os::{Errno, observer, seccomp, tls};
 /// A sentence that says what is not possible here.
 pub fn settle(asked: Asked) -> Result<Config, String> {
     let _internal = tls::Internal::enter();
-    let Asked { mut config, window, or_thread } = asked;
+    let Asked { mut config, window, or_thread, .. } = asked;
     // A tracer would be told of every fault.
     if observer::is_traced() && open_descriptor(false).is_ok() {
         config.delivery = Delivery::Thread;

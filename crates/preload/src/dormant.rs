@@ -7,7 +7,7 @@
 //!
 //! - its blocks and its private anonymous mappings together exceed what the budget allows
 //!   ([`limit_for`]), or grow while all dormant processes of the job have much of it;
-//! - it asks for much at once;
+//! - it asks for much at once, also of shared memory, which an engine counts;
 //! - it makes a thread: waking changes code that nobody else may run meanwhile;
 //! - it gives up what an engine needs to begin, such as rights or file descriptors.
 //!

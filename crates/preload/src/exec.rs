@@ -20,6 +20,7 @@ use overspill_os::signal::change_mask;
 use overspill_os::{Errno, PAGE_SIZE, tls};
 use std::ffi::{CStr, c_char, c_int};
 
+pub mod admit;
 pub mod spawn;
 pub mod tracee;
 
@@ -316,6 +317,9 @@ pub unsafe extern "C" fn execve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
+    if admit::refuses(libc::AT_FDCWD, path, false) {
+        return -1;
+    }
     let real = real!(c"execve" as Execve);
     // SAFETY: the caller's promise.
     unsafe {
@@ -349,6 +353,9 @@ pub unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
     type Fexecve = unsafe extern "C" fn(c_int, Strings, Strings) -> c_int;
+    if admit::refuses(fd, std::ptr::null(), false) {
+        return -1;
+    }
     let real = real!(c"fexecve" as Fexecve);
     // SAFETY: the caller's promise.
     unsafe {
@@ -377,6 +384,9 @@ pub unsafe extern "C" fn execveat(
     flags: c_int,
 ) -> c_int {
     type Execveat = unsafe extern "C" fn(c_int, *const c_char, Strings, Strings, c_int) -> c_int;
+    if admit::refuses(dir, path, false) {
+        return -1;
+    }
     let real = real!(c"execveat" as Execveat);
     // SAFETY: the caller's promise.
     unsafe {
@@ -414,6 +424,9 @@ pub unsafe extern "C" fn execvpe(
     environment: Strings,
 ) -> c_int {
     type Execvpe = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
+    if admit::refuses(libc::AT_FDCWD, file, true) {
+        return -1;
+    }
     let execve = real!(c"execve" as Execve);
     // SAFETY: the caller's promise.
     unsafe {
@@ -511,6 +524,9 @@ unsafe extern "C" fn execute_list(
     rest: *const usize,
     which: u32,
 ) -> c_int {
+    if admit::refuses(libc::AT_FDCWD, path, which == EXECLP) {
+        return -1;
+    }
     if !looking() {
         return 0;
     }

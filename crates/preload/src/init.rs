@@ -13,7 +13,7 @@
 use crate::alloc::{self, entries, loader};
 use crate::config::Asked;
 use crate::signals::altstack;
-use crate::{calls, config, delivery, dma, dormant, fork, gate, pool, sys};
+use crate::{calls, config, delivery, dma, dormant, exec, fork, gate, pool, sys};
 use overspill_os::{beside, observer, thread};
 use std::ffi::{CStr, c_char, c_int};
 
@@ -47,6 +47,9 @@ unsafe extern "C" fn constructor(
     entries::start();
     match asked {
         Ok(None) => start_unmanaged(),
+        Ok(Some(asked)) if asked.strict && observer::is_translated() => {
+            fail("a program cannot be managed under valgrind: leave --strict away");
+        }
         // What valgrind knows nothing of cannot be had, and it is the program that is to be looked
         // at.
         Ok(Some(_)) if observer::is_translated() => {
@@ -67,6 +70,9 @@ unsafe extern "C" fn constructor(
             }
             let sleeps = asked.config.baselines.dormant && entries::has_ours();
             run_dir.iter().for_each(pool::await_predecessor);
+            if asked.strict {
+                exec::admit::be_strict();
+            }
             delivery::put_filter(&asked);
             dma::begin();
             dormant::begin(asked, start_engine, fail);

@@ -135,6 +135,12 @@ pub unsafe fn mmap(
     }
 }
 
+/// Whether a mapping may come to be memory that others share.
+fn is_shared_memory(prot: i32, flags: i32) -> bool {
+    matches!(flags & MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE)
+        && prot & libc::PROT_WRITE != 0
+}
+
 /// A mapping of a dormant process: the kernel's. `None` where it has woken for it.
 fn mmap_dormant(
     len: usize,
@@ -143,6 +149,11 @@ fn mmap_dormant(
     kernel: impl Fn() -> Result<usize, Errno>,
 ) -> Option<Result<usize, Errno>> {
     const PLACED: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | NOT_PLACED;
+    // It stays the kernel's, but an engine counts it.
+    if is_shared_memory(prot, flags) && !dormant::admits(len) && !dormant::is_held_up() {
+        dormant::wake();
+        return Some(kernel());
+    }
     if !is_private_anonymous(prot, flags) || flags & PLACED != 0 {
         return Some(kernel());
     }

@@ -88,6 +88,20 @@ pub struct RunArgs {
     )]
     pub set: Vec<String>,
 
+    /// Run nothing that cannot be managed
+    ///
+    /// Programs that the preload library does not get into (static ones, set-user-ID ones) are not
+    /// executed in the job either: that fails with EPERM, and a sentence says why. The exit status
+    /// is 123 if the program succeeded and more than a tenth of the budget was memory that is not
+    /// managed.
+    #[arg(
+        long,
+        env = "OVERSPILL_STRICT",
+        hide_env_values = true,
+        value_parser = FalseyValueParser::new()
+    )]
+    pub strict: bool,
+
     /// Print statistics to standard error at the end
     #[arg(
         long,

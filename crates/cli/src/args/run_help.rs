@@ -50,7 +50,8 @@ const NOTES: &str = "
 What is managed: the malloc heap (C, C++ and what builds on them) and private
 anonymous mappings. What is not: thread stacks, file mappings, shared memory,
 the pages of the program and its libraries. These stay with the kernel and come
-on top of the budget, as do overspill's own tables (1% or less).
+on top of the budget, as do overspill's own tables (1% or less). When they were
+more than a tenth of it and 4 MiB, the run ends with a line that says so.
 
 Programs that cannot be run: statically linked ones, set-user-ID ones and ones
 with file capabilities (the dynamic loader ignores LD_PRELOAD for them), and
@@ -62,7 +63,8 @@ has 4 MiB at least.
 
 Exit status: that of the program; 128 + N if signal N killed it; 125 if
 overspill itself failed; 126 if the program cannot be executed, 127 if it was
-not found; 2 for a mistake on the command line.
+not found; 2 for a mistake on the command line; 123 with --strict, if the
+program succeeded and too much memory was not managed.
 
 Signals TERM, HUP, INT, QUIT, USR1 and USR2 that are sent to overspill are
 passed on to the program.

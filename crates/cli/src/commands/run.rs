@@ -6,12 +6,12 @@ use crate::control::Control;
 use crate::control::job::Job;
 use crate::control::place::Variables;
 use crate::env::Settings;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, UNMANAGED, say};
 use crate::memory::Limits;
 use crate::program::{self, preload};
 use crate::rundir::{RunDir, Tree, leftovers};
 use crate::signals::Signals;
-use crate::{report, swap};
+use crate::{report, swap, unmanaged};
 use overspill::config::{Config, SwapList, SwapSpec};
 use overspill::units::Bytes;
 use overspill_os::{descriptors, seccomp};
@@ -25,11 +25,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// How often the statistics of ended processes are taken in. Rarely: each time wakes a core that
-/// may be idle.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Added to the number of the signal that killed the program, as shells do.
 const KILLED_BY: i32 = 128;
 
@@ -68,6 +65,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
         run_dir: &path,
         window: window_place(window)?,
         library: &library.path,
+        strict: args.strict,
     };
     let mut signals =
         Signals::catch().map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
@@ -76,8 +74,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let spawned = command(&program, &args.command, &settings).spawn();
     let mut child = spawned.map_err(|error| cannot_start(&program, &error))?;
     let pid = Pid::from_raw(child.id() as i32).expect("a child has a process id");
-    let waited =
-        signals.wait(pid, SWEEP_INTERVAL, || lock().sweep(), |pid| lock().process_killed(pid));
+    let waited = signals.wait(pid, || lock().follow(), |pid| lock().process_killed(pid));
     let waited = waited.and_then(|()| child.wait());
     let status =
         waited.map_err(|error| Failure::own(format!("cannot wait for the program: {error}")))?;
@@ -85,22 +82,33 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     // 5. What there is to say about it.
     drop(control);
     let tree = finish(&mut lock());
-    // A library that could not begin has said why.
-    const COULD_NOT_BEGIN: i32 = 125;
-    if !tree.begun && status.code() != Some(COULD_NOT_BEGIN) {
-        let (program, library) = (program.display(), library.path.display());
-        say(&format!(
-            "'{program}' ran without overspill, its memory unmanaged: the dynamic loader did not \
-             start {library}"
-        ));
-    }
+    let is_managed = tell_unmanaged(&tree, status, &program, &library.path);
     if args.stats {
         tell(report::render(&tree, start.elapsed()).as_bytes());
     }
     if let Some(json) = json {
         json.write(&tree)?;
     }
-    Ok(exit_status(status))
+    Ok(match exit_status(status) {
+        0 if args.strict && !is_managed => UNMANAGED,
+        status => status,
+    })
+}
+
+/// Says what was not managed; whether that was no more than is to be expected.
+fn tell_unmanaged(tree: &Tree, status: ExitStatus, program: &Path, library: &Path) -> bool {
+    // A library that could not begin has said why.
+    const COULD_NOT_BEGIN: i32 = 125;
+    if !tree.begun && status.code() != Some(COULD_NOT_BEGIN) {
+        let (program, library) = (program.display(), library.display());
+        say(&format!(
+            "'{program}' ran without overspill, its memory unmanaged: the dynamic loader did not \
+             start {library}"
+        ));
+    }
+    let much = unmanaged::sentence(tree);
+    much.iter().for_each(|sentence| say(sentence));
+    tree.begun && much.is_none()
 }
 
 /// The program with its arguments, and an environment that says what the library is to do.

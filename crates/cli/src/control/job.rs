@@ -45,9 +45,10 @@ impl Job {
         memory: Bytes,
         swap: &[SwapSpec],
     ) -> io::Result<Job> {
-        let held = run_dir.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = run_dir.lock().unwrap_or_else(PoisonError::into_inner);
         let (path, directory) = (held.path().to_owned(), held.directory().duplicate()?);
         let table = JobTable::create(held.table().as_fd())?;
+        held.watch(table, memory);
         drop(held);
         let swaps = Mutex::new(Swaps::new(swap, table, directory.duplicate()?));
         let (run_dir, memory) = (Arc::downgrade(run_dir), Mutex::new(memory));

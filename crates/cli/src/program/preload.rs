@@ -1,7 +1,7 @@
 //! The preload library: where it is, and how the dynamic loader is told.
 
 use crate::failure::Failure;
-use crate::program::elf::{Elf, TYPE_DYN};
+use overspill_os::executable::elf::{Elf, TYPE_DYN};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

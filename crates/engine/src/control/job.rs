@@ -33,6 +33,13 @@ pub const FILE_NAME: &str = "job";
 pub const REPORTS_NAME: &str = "reports";
 /// The sign, in the directory of a run, that one of its processes has begun.
 pub const BEGUN_NAME: &str = "begun";
+/// How much memory that is not managed is to be expected beside a budget: a tenth of it, and what a
+/// process has in any case. More is told at the end of a run.
+pub fn tolerance(budget: Bytes) -> Bytes {
+    const PART: u64 = 10;
+    const LEAST: u64 = 4 << 20;
+    Bytes((budget.0 / PART).max(LEAST))
+}
 /// First cell: "ovrsjob" and the version of the layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"ovrsjob\x02");
 const CELL_BUDGET: usize = 1;
@@ -55,6 +62,17 @@ const CELLS: usize = TOLD + Account::CELLS;
 const PAGES_BITS: u32 = 40;
 const PAGES_MAX: u64 = (1 << PAGES_BITS) - 1;
 const NUMBER_MAX: u32 = (1 << (64 - PAGES_BITS)) - 1;
+
+/// What a process says of its memory that is not managed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Said {
+    /// The process, by the number that it has for itself.
+    pub pid: u32,
+    /// How much it is.
+    pub unmanaged: Bytes,
+    /// Whether it has an engine, which counts all of it.
+    pub has_engine: bool,
+}
 
 /// What the processes of a job are to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,6 +173,23 @@ impl JobTable {
     /// second.
     pub fn peak(&self) -> Bytes {
         Bytes::from_pages(self.account().peak())
+    }
+
+    /// The most memory that was not managed at once, of all processes together.
+    pub fn unmanaged_peak(&self) -> Bytes {
+        Bytes::from_pages(self.account().unmanaged_peak())
+    }
+
+    /// The processes that say what they have: their numbers, as they have them, and how much of it
+    /// is not managed. Those with an engine count all that they have.
+    pub fn tell_of_themselves(&self) -> Vec<Said> {
+        let members = self.account();
+        let said = |member: Member| {
+            let told = member.told();
+            let unmanaged = Bytes::from_pages(told.unmanaged);
+            Said { pid: member.process().0, unmanaged, has_engine: told.mood != Mood::Dormant }
+        };
+        members.members().map(said).collect()
     }
 
     /// The account of the job's budget.
@@ -327,6 +362,11 @@ mod tests {
         std::fs::write(path.join(FILE_NAME), vec![0; 8 * CELLS]).unwrap();
         assert!(JobTable::open(&run_dir).is_none(), "something else");
         std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_tenth_is_tolerated_and_what_a_process_has_in_any_case() {
+        assert_eq!([1 << 30, 8 << 20].map(|budget| tolerance(Bytes(budget)).0 >> 20), [102, 4]);
     }
 
     #[test]

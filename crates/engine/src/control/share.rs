@@ -384,6 +384,7 @@ impl<B: Backing> Control<B> {
         };
         let sides: Vec<Side> = members.map(side).collect();
         lease.account.note_used(sides.iter().map(|side| side.told.used).sum());
+        lease.account.note_unmanaged(sides.iter().map(|side| side.told.unmanaged).sum());
         if sides.len() > 1 {
             self.give_unused(told.used);
         }

@@ -6,12 +6,19 @@
 //! is only by and by taken for less. The exact figure takes a millisecond even in a small process;
 //! so the kernel's counters are looked at first, whether it can have changed. Measured in processes
 //! of a job: the budget of a library's pool is for the pool alone.
+//!
+//! What kinds of memory it is takes as long again, and longer with many mappings. So that is asked
+//! only where somebody will want to know: in the process that has most of it, or much, once all
+//! processes of the job have more than is tolerated, and again when it has become a
+//! quarter more. As each measurement it takes a hundredth of the time at most.
 
 use super::Control;
+use super::job::tolerance;
 use crate::stats::Counter;
 use crate::units::Bytes;
 use overspill_os::backing::Backing;
 use overspill_os::rss::Rss;
+use overspill_os::smaps::{Kind, Kinds};
 use overspill_os::{Errno, thread};
 use std::time::{Duration, Instant};
 
@@ -23,6 +30,8 @@ const NEAR: u64 = 32;
 const TIME_PART: u32 = 100;
 /// What part of the way down a lower figure is followed.
 const DOWN: u64 = 4;
+/// What part of all that the processes of the job have is much for one of them.
+const MUCH: u64 = 8;
 /// At which look at a process at rest it has given back its buffers.
 const SETTLED: u32 = 3;
 
@@ -35,6 +44,8 @@ pub struct Unmanaged {
     exact: Option<Exact>,
     /// Looks since the process is at rest.
     rested: u32,
+    /// Pages that there were when it was last asked what they are.
+    sorted: u64,
 }
 
 /// What was found last.
@@ -42,6 +53,8 @@ pub struct Unmanaged {
 struct Exact {
     at: Instant,
     pages: u64,
+    /// Of those, shared memory.
+    shared: u64,
     /// What the rough figure was then.
     rough: u64,
 }
@@ -81,6 +94,9 @@ impl<B: Backing> Control<B> {
     pub(super) fn measure_unmanaged(&self, state: &mut Unmanaged) {
         let began = thread::cpu_time(thread::id());
         let found = self.find_unmanaged(state.exact);
+        if let Ok(exact) = found {
+            self.sort_where_it_matters(state, exact);
+        }
         let took = thread::cpu_time(thread::id()).saturating_sub(began);
         state.next = Some(Instant::now() + EVERY.max(took * TIME_PART));
         let Ok(exact) = found else { return };
@@ -93,13 +109,73 @@ impl<B: Backing> Control<B> {
         if let Ok(exact) = self.find_unmanaged(None) {
             state.exact = Some(exact);
             self.note_unmanaged(exact.pages);
+            self.sort_where_it_matters(state, exact);
+        }
+    }
+
+    /// Measures it when the process ends, if it has become so much meanwhile that it is to be told.
+    pub fn measure_at_the_end(&self) {
+        let (lease, managed) = (&self.memory.lease, self.memory.budget().used());
+        let Some(rough) = self.job.and_then(|_| Rss::roughly().ok()) else { return };
+        let rough = (rough.anonymous + rough.shared).saturating_sub(managed);
+        let known = lease.unmanaged();
+        if rough <= (known + known / 4).max(self.tolerated()) {
+            return;
+        }
+        if let Ok(exact) = self.find_unmanaged(None) {
+            self.note_unmanaged(exact.pages.max(known));
+            self.sort_where_it_matters(&mut Unmanaged::default(), exact);
+            let others = lease.account.members().map(|member| member.told().unmanaged).sum::<u64>();
+            lease.account.note_unmanaged((others + exact.pages).saturating_sub(known));
         }
     }
 
     fn note_unmanaged(&self, pages: u64) {
         if pages != self.memory.lease.unmanaged() {
             self.memory.set_unmanaged(pages);
-            self.stats.set(Counter::UnmanagedBytes, Bytes::from_pages(pages).0);
+            let bytes = Bytes::from_pages(pages).0;
+            self.stats.set(Counter::UnmanagedBytes, bytes);
+            self.stats.raise(Counter::UnmanagedPeakBytes, bytes);
+        }
+    }
+
+    /// Asks what it is, if it was not when there was about as much, and the job has so much that it
+    /// is to be told.
+    fn sort_where_it_matters(&self, state: &mut Unmanaged, found: Exact) {
+        let lease = &self.memory.lease;
+        let own = found.pages;
+        if own <= state.sorted + state.sorted / 4 {
+            return;
+        }
+        let (entry, members) = (lease.member().map(|own| own.entry()), lease.account.members());
+        let others = members.filter(|member| Some(member.entry()) != entry);
+        let (all, most) = others.fold((own, own), |(all, most), member| {
+            let pages = member.told().unmanaged;
+            (all + pages, most.max(pages))
+        });
+        if all > self.tolerated() && own >= most.min(all / MUCH) {
+            state.sorted = own;
+            if let Ok(kinds) = Kinds::of_process(self.memory.window()) {
+                self.note_kinds(found, kinds);
+            }
+        }
+    }
+
+    /// Pages that all processes of the job may have without more ado.
+    fn tolerated(&self) -> u64 {
+        tolerance(Bytes::from_pages(self.memory.lease.account.budget())).pages()
+    }
+
+    fn note_kinds(&self, found: Exact, kinds: Kinds) {
+        let frames = self.memory.budget().used();
+        // The engine's own mappings have its frames as well.
+        let engine = (kinds.get(Kind::Own) + kinds.get(Kind::Managed)).saturating_sub(frames);
+        let [stacks, brk, data, files, code, other] =
+            [Kind::Stacks, Kind::Brk, Kind::Data, Kind::Files, Kind::Code, Kind::Other]
+                .map(|kind| kinds.get(kind));
+        let pages = [found.shared, stacks, brk, data, files, code, other, engine];
+        for (kind, pages) in Counter::UNMANAGED_KINDS.into_iter().zip(pages) {
+            self.stats.set(kind, Bytes::from_pages(pages).0);
         }
     }
 
@@ -114,7 +190,7 @@ impl<B: Backing> Control<B> {
         // Frames come and go meanwhile: the most there were are taken off.
         let managed = managed.max(self.memory.budget().used());
         let pages = (anonymous + shared).saturating_sub(managed);
-        Ok(Exact { at: Instant::now(), pages, rough })
+        Ok(Exact { at: Instant::now(), pages, shared, rough })
     }
 }
 
@@ -129,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_rough_figure_that_stays_saves_an_exact_one_for_a_second() {
-        let mut exact = Exact { at: Instant::now(), pages: 700, rough: 500 };
+        let mut exact = Exact { at: Instant::now(), pages: 700, shared: 0, rough: 500 };
         assert!(exact.holds(500) && exact.holds(500 - NEAR + 1) && !exact.holds(500 + NEAR));
         exact.at -= EXACT_EVERY;
         assert!(!exact.holds(500));

@@ -32,6 +32,25 @@ counters! {
     /// Memory of the process that is not managed, and comes off its limit: stacks, data of
     /// libraries, shared memory, the engine's own tables (gauge).
     UnmanagedBytes => "unmanaged_bytes",
+    /// Highest `UnmanagedBytes` seen (gauge).
+    UnmanagedPeakBytes => "unmanaged_peak_bytes",
+    /// Of that memory, when it was last looked at by kind, as it is once there is much: shared
+    /// memory (gauge).
+    UnmanagedSharedBytes => "unmanaged_shared_bytes",
+    /// Stacks (gauge).
+    UnmanagedStackBytes => "unmanaged_stack_bytes",
+    /// What brk(2) gave (gauge).
+    UnmanagedBrkBytes => "unmanaged_brk_bytes",
+    /// Data of the program and its libraries (gauge).
+    UnmanagedDataBytes => "unmanaged_data_bytes",
+    /// Pages of files that are mapped privately and were written (gauge).
+    UnmanagedFileBytes => "unmanaged_file_bytes",
+    /// Memory that code may be run in (gauge).
+    UnmanagedCodeBytes => "unmanaged_code_bytes",
+    /// Anonymous memory of other origin: the kernel was asked for it directly (gauge).
+    UnmanagedOtherBytes => "unmanaged_other_bytes",
+    /// The engine's own, and what the process had before it was managed (gauge).
+    UnmanagedEngineBytes => "unmanaged_engine_bytes",
     /// Resident application pages (gauge).
     ResidentPages => "nr_resident",
     /// Pages in the swap cache, unmapped and uncompressed (gauge).
@@ -318,6 +337,18 @@ impl Counter {
     /// Those that are the most of something: of several processes, the highest counts.
     pub const MAXIMA: [Counter; 3] =
         [Counter::ThrottleWaitNsMax, Counter::ReclaimersMax, Counter::DirectReclaimNsMax];
+
+    /// The kinds of memory that is not managed.
+    pub const UNMANAGED_KINDS: [Counter; 8] = [
+        Counter::UnmanagedSharedBytes,
+        Counter::UnmanagedStackBytes,
+        Counter::UnmanagedBrkBytes,
+        Counter::UnmanagedDataBytes,
+        Counter::UnmanagedFileBytes,
+        Counter::UnmanagedCodeBytes,
+        Counter::UnmanagedOtherBytes,
+        Counter::UnmanagedEngineBytes,
+    ];
 
     /// Free blocks by order.
     pub const BUDDY_FREE: [Counter; 10] = [

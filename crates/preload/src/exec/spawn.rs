@@ -4,6 +4,7 @@
 //! to the default before it reads what it was given. So all of that is copied to unmanaged memory
 //! first, the environment included; lists of file actions are made there from the start.
 
+use super::admit;
 use crate::memory;
 use crate::memory::strings::{Strings, each, environ, is_managed};
 use crate::memory::vectors::looking;
@@ -195,6 +196,9 @@ pub unsafe extern "C" fn posix_spawn(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
+    if admit::refuses(libc::AT_FDCWD, path, false) {
+        return libc::EPERM;
+    }
     // SAFETY: the caller's promise.
     unsafe {
         spawn(
@@ -223,6 +227,9 @@ pub unsafe extern "C" fn posix_spawnp(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
+    if admit::refuses(libc::AT_FDCWD, file, true) {
+        return libc::EPERM;
+    }
     // SAFETY: the caller's promise.
     unsafe {
         spawn(

@@ -1,10 +1,8 @@
 //! Whether starting a program switches credentials: the dynamic loader then ignores LD_PRELOAD
 //! (AT_SECURE).
 
-use rustix::fs::{StatVfsMountFlags, getxattr, statvfs};
+use rustix::fs::{Stat, StatVfsMountFlags, getxattr, statvfs};
 use rustix::process::{getegid, geteuid, getgid, getuid};
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 const SET_USER_ID: u32 = 0o4000;
@@ -25,7 +23,7 @@ struct Caller {
 }
 
 /// Why the loader would ignore LD_PRELOAD for this file; `None` if it would not.
-pub fn switch(path: &Path, metadata: &Metadata) -> Option<&'static str> {
+pub fn switch(path: &Path, stat: &Stat) -> Option<&'static str> {
     let nosuid = statvfs(path).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NOSUID));
     let caller = Caller {
         uid: getuid().as_raw(),
@@ -37,13 +35,7 @@ pub fn switch(path: &Path, metadata: &Metadata) -> Option<&'static str> {
     };
     let mut capability = [0; 24];
     let len = getxattr(path, "security.capability", &mut capability[..]).unwrap_or(0);
-    decide(
-        caller,
-        metadata.mode(),
-        metadata.uid(),
-        metadata.gid(),
-        grants(&capability[..len.min(24)]),
-    )
+    decide(caller, stat.st_mode, stat.st_uid, stat.st_gid, grants(&capability[..len.min(24)]))
 }
 
 fn decide(caller: Caller, mode: u32, owner: u32, group: u32, grants: bool) -> Option<&'static str> {

@@ -1,8 +1,8 @@
 //! The few facts of an ELF header that decide whether a library can be preloaded into a program.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
+use crate::units::Errno;
+use rustix::fd::AsFd;
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::path::{Path, PathBuf};
 
 /// ELFCLASS64.
@@ -33,13 +33,21 @@ pub struct Elf {
 
 impl Elf {
     /// Reads a file's header; `Ok(None)` if it is no ELF file.
-    pub fn of_file(path: &Path) -> io::Result<Option<Elf>> {
-        let file = File::open(path)?;
-        let read = |offset: u64, len: usize| {
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub fn of_file(path: &Path) -> Result<Option<Elf>, Errno> {
+        let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Elf::of_open_file(file))
+    }
+
+    /// The same of an open file.
+    pub(super) fn of_open_file(file: impl AsFd) -> Option<Elf> {
+        Elf::parse(|offset, len| {
             let mut bytes = vec![0; len];
-            file.read_exact_at(&mut bytes, offset).ok().map(|()| bytes)
-        };
-        Ok(Elf::parse(read))
+            let read = rustix::io::pread(file.as_fd(), &mut bytes[..], offset).ok()?;
+            (read == len).then_some(bytes)
+        })
     }
 
     /// Parses through `read(offset, len)`, which returns `None` beyond the end of the file.
@@ -63,6 +71,13 @@ impl Elf {
     pub fn runs_with(&self, other: &Elf) -> bool {
         (self.class, self.byte_order, self.machine)
             == (other.class, other.byte_order, other.machine)
+    }
+
+    /// Whether code of it can share a process with this code.
+    pub(super) fn runs_here(&self) -> bool {
+        const LITTLE: u8 = 1;
+        const X86_64: u16 = 62;
+        (self.class, self.byte_order, self.machine) == (CLASS_64, LITTLE, X86_64)
     }
 
     /// The architecture in words.

@@ -1,0 +1,194 @@
+//! What kinds of memory a process has that no file holds, by the kernel's list of its mappings.
+//!
+//! The kernel goes through all page tables for that list, and writes a page of text for each few
+//! mappings: it is for when the sum, which is cheap ([`crate::rss`]), is a reason to ask.
+
+use crate::units::{Errno, PAGE_SIZE};
+use crate::{descriptors, io, vm};
+use rustix::fs::{Mode, OFlags};
+use std::ops::Range;
+
+/// A kind of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Kind {
+    /// Stacks, of the first thread and of others: what lies right above a guard.
+    Stacks,
+    /// What brk(2) gives.
+    Brk,
+    /// Data of the program and its libraries, as far as it was written.
+    Data,
+    /// Pages of other files that are mapped privately, and were written.
+    Files,
+    /// Memory that code may be run in: of a JIT.
+    Code,
+    /// The engine's own, and what a small process had before it was managed.
+    Own,
+    /// Anonymous memory of any other origin.
+    Other,
+    /// What is in the window of managed memory.
+    Managed,
+}
+
+/// Number of kinds.
+const KINDS: usize = Kind::Managed as usize + 1;
+/// A stack has no larger guard.
+const GUARD_MOST: usize = 4 << 20;
+/// Bytes read at once.
+const BUFFER: usize = 16 << 10;
+
+/// Pages of each kind.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Kinds([u64; KINDS]);
+
+impl Kinds {
+    /// Pages of one.
+    pub fn get(&self, kind: Kind) -> u64 {
+        self.0[kind as usize]
+    }
+
+    /// Those of the calling process, whose managed memory is in `window`.
+    ///
+    /// # Errors
+    /// Where there is no /proc, or the process may not look.
+    pub fn of_process(window: Range<usize>) -> Result<Kinds, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let open = || rustix::fs::open(c"/proc/self/smaps", flags, Mode::empty());
+        let file = io::File::from_fd(descriptors::open_path(open)?);
+        let (mut reader, mut text, mut len) = (Reader::new(window), vec![0; BUFFER], 0);
+        loop {
+            let read = rustix::io::read(file.fd()?, &mut text[len..])?;
+            if read == 0 {
+                return Ok(reader.kinds);
+            }
+            len += read;
+            let whole = text[..len].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            String::from_utf8_lossy(&text[..whole]).lines().for_each(|line| reader.line(line));
+            // A line that is longer than all of the buffer is none that says anything.
+            let rest = if whole == 0 && len == text.len() { len } else { whole };
+            text.copy_within(rest..len, 0);
+            len -= rest;
+        }
+    }
+
+    /// From the text of such a list, of a process without managed memory.
+    pub fn of_text(text: &str) -> Kinds {
+        let mut reader = Reader::new(0..0);
+        text.lines().for_each(|line| reader.line(line));
+        reader.kinds
+    }
+}
+
+/// The mapping that lines are about, and what is needed of the one before.
+struct Reader {
+    window: Range<usize>,
+    kinds: Kinds,
+    kind: Kind,
+    range: Range<usize>,
+    is_guard: bool,
+    /// The last file of which a part was mapped to be executed: a program or a library.
+    program: String,
+}
+
+impl Reader {
+    fn new(window: Range<usize>) -> Reader {
+        let (kinds, program) = (Kinds::default(), String::new());
+        Reader { window, kinds, kind: Kind::Other, range: 0..0, is_guard: false, program }
+    }
+
+    fn line(&mut self, line: &str) {
+        if let Some(kib) = line.strip_prefix("Anonymous:") {
+            let kib = kib.trim().strip_suffix(" kB").and_then(|kib| kib.parse::<u64>().ok());
+            self.kinds.0[self.kind as usize] += kib.unwrap_or(0).div_ceil(PAGE_SIZE as u64 >> 10);
+        } else if let Some((range, access, path)) = head(line) {
+            self.kind = self.classify(&range, access, path);
+            self.is_guard =
+                path.is_empty() && access.starts_with("---") && range.len() <= GUARD_MOST;
+            self.range = range;
+        }
+    }
+
+    /// The kind of a mapping that follows the last one.
+    fn classify(&mut self, range: &Range<usize>, access: &str, path: &str) -> Kind {
+        let follows = self.range.end == range.start;
+        if path.starts_with('/') && access.contains('x') && path != self.program {
+            path.clone_into(&mut self.program);
+        }
+        match path {
+            _ if self.window.contains(&range.start) => Kind::Managed,
+            _ if vm::is_own(range) => Kind::Own,
+            "[heap]" => Kind::Brk,
+            _ if path.starts_with("[stack") => Kind::Stacks,
+            _ if path == self.program && !path.is_empty() => Kind::Data,
+            _ if path.starts_with("/dev/zero") => Kind::Other,
+            _ if path.starts_with('/') => Kind::Files,
+            _ if access.contains('x') => Kind::Code,
+            // Data that begins as zeros lies behind the rest.
+            "" if follows && self.kind == Kind::Data => Kind::Data,
+            "" if follows && self.is_guard => Kind::Stacks,
+            _ => Kind::Other,
+        }
+    }
+}
+
+/// Addresses, access and name of a mapping, if a line begins one.
+fn head(line: &str) -> Option<(Range<usize>, &str, &str)> {
+    let (addresses, rest) = line.split_once(' ')?;
+    let (start, end) = addresses.split_once('-')?;
+    let number = |digits| usize::from_str_radix(digits, 16).ok();
+    let range = number(start)?..number(end)?;
+    // Access, offset, device, number of the file, name.
+    let mut words = rest.splitn(5, ' ');
+    let access = words.next()?;
+    Some((range, access, words.nth(3).unwrap_or("").trim_start()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(mappings: &[(&str, u64)]) -> Kinds {
+        let text: String = mappings
+            .iter()
+            .map(|(head, kib)| format!("{head}\nRss: 999 kB\nAnonymous:  {kib} kB\nVmFlags: rd\n"))
+            .collect();
+        let mut reader = Reader::new(0x4000_0000..0x8000_0000);
+        text.lines().for_each(|line| reader.line(line));
+        reader.kinds
+    }
+
+    #[test]
+    fn each_mapping_has_its_kind() {
+        let kinds = kinds(&[
+            ("00400000-00401000 r--p 00000000 fe:01 77                       /bin/a program", 0),
+            ("00401000-00402000 r-xp 00001000 fe:01 77                       /bin/a program", 4),
+            ("00402000-00403000 rw-p 00002000 fe:01 77                       /bin/a program", 4),
+            ("00403000-00405000 rw-p 00000000 00:00 0 ", 8),
+            ("01000000-01400000 rw-p 00000000 00:00 0                        [heap]", 400),
+            ("40000000-50000000 rw-p 00000000 00:00 0 ", 4000),
+            ("680000000000-680000100000 rw-p 00000000 00:00 0 ", 40),
+            ("7f0000000000-7f0000100000 rw-p 00000000 fe:01 78   /tmp/data (deleted)", 12),
+            ("7f0000100000-7f0000200000 rw-p 00000000 00:00 0 ", 16),
+            ("7f0000300000-7f0000301000 ---p 00000000 00:00 0 ", 0),
+            ("7f0000301000-7f0000b01000 rw-p 00000000 00:00 0 ", 20),
+            ("7f0001000000-7f0001001000 rwxp 00000000 00:00 0 ", 24),
+            ("7f0002000000-7f0002001000 rw-p 00000000 00:01 9      /dev/zero", 28),
+            ("7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0      [stack]", 32),
+        ]);
+        let pages = [13, 100, 4, 3, 6, 10, 11, 1000];
+        assert_eq!(kinds, Kinds(pages), "{kinds:?}");
+    }
+
+    #[test]
+    fn this_process_has_some_and_nonsense_is_nothing() {
+        let mut reader = Reader::new(0..0);
+        for line in ["", "-", "x-y rw-p", "Anonymous: many kB", "Anonymous:", "1-2", "9-1 ---p"] {
+            reader.line(line);
+        }
+        assert_eq!(reader.kinds, Kinds::default());
+        let kinds = Kinds::of_process(0..0).unwrap();
+        assert!(kinds.get(Kind::Stacks) > 0 && kinds.get(Kind::Data) > 0, "{kinds:?}");
+        let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        assert!(Kinds::of_text(&text).get(Kind::Data) > 0);
+    }
+}
