@@ -143,6 +143,7 @@ programs! {
     unmap => "unmap.c",
     uring => "uring.c",
     wild => "wild.c",
+    zero_device => "zero_device.c",
 }
 
 signal_programs! {
@@ -201,6 +202,7 @@ signal_programs! {
     threads => "threads.c",
     unmap => "unmap.c",
     wild => "wild.c",
+    zero_device => "zero_device.c",
 }
 
 /// A process of which the job knows nothing writes into one of its: nothing is lost where pages

@@ -3,7 +3,8 @@
 //! Managed are private anonymous mappings that the program lets the system place: no stacks
 //! (MAP_STACK, MAP_GROWSDOWN), no huge pages, no code. All of them lie in the window, and nothing
 //! else is ever placed there, so for the other calls the address decides. A range that reaches over
-//! an edge of the window is cut.
+//! an edge of the window is cut. A private mapping of /dev/zero is anonymous memory by its older
+//! name, and becomes a request for that before anything else is decided.
 //!
 //! Requests of engine threads and from internal sections go to the kernel as they are. A hint
 //! address is followed inside the window. Outside it is not, but for reservations of a program that
@@ -74,6 +75,27 @@ fn is_private_anonymous(prot: i32, flags: i32) -> bool {
         && prot & !PROT_KNOWN == 0
 }
 
+/// Whether a request is for a private mapping of /dev/zero.
+fn is_private_zero(flags: i32, fd: i32) -> bool {
+    const ZERO: libc::dev_t = libc::makedev(1, 5);
+    let is_file = flags & MAP_TYPE == libc::MAP_PRIVATE && flags & libc::MAP_ANONYMOUS == 0;
+    let is_zero =
+        |file: libc::stat| file.st_mode & libc::S_IFMT == libc::S_IFCHR && file.st_rdev == ZERO;
+    is_file && flags & NEVER == 0 && sys::status(fd).is_some_and(is_zero)
+}
+
+/// Whether the kernel would map this, without regard to the place.
+fn is_possible(len: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> Result<(), Errno> {
+    const OF_PLACE: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
+    let elsewhere = flags & !(OF_PLACE | libc::MAP_POPULATE | libc::MAP_LOCKED);
+    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing, and nobody else
+    // knows of it.
+    unsafe {
+        let trial = sys::mmap(0, len, prot, elsewhere, fd, offset)?;
+        sys::on_range(Sysno::munmap, trial, len, 0).map(drop)
+    }
+}
+
 /// mmap(2).
 ///
 /// # Safety
@@ -83,10 +105,17 @@ pub unsafe fn mmap(
     address: usize,
     len: usize,
     prot: i32,
-    flags: i32,
-    fd: i32,
-    offset: i64,
+    mut flags: i32,
+    mut fd: i32,
+    mut offset: i64,
 ) -> Result<usize, Errno> {
+    if !aligned(offset as usize) {
+        return Err(Errno::INVAL);
+    }
+    if (dormant::concerns() || concerns_pool()) && is_private_zero(flags, fd) {
+        is_possible(len, prot, flags, fd, offset)?;
+        (flags, fd, offset) = (flags | libc::MAP_ANONYMOUS, -1, 0);
+    }
     // SAFETY: the caller's promise.
     let kernel = || unsafe { sys::mmap(address, len, prot, flags, fd, offset) };
     if dormant::concerns()
@@ -257,16 +286,8 @@ unsafe fn mmap_in_window(
         // What lies beside the window is nothing that could be asked for and kept free.
         return Err(Errno::EXIST);
     }
-    // 1. Whether it can be mapped at all is tried elsewhere, since what is there goes only for a
-    //    call that succeeds.
-    let elsewhere = flags
-        & !(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_POPULATE | libc::MAP_LOCKED);
-    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing, and nobody else
-    // knows of it.
-    unsafe {
-        let trial = sys::mmap(0, len, prot, elsewhere, fd, offset)?;
-        sys::on_range(Sysno::munmap, trial, len, 0)?;
-    }
+    // 1. What is there goes only for a call that succeeds.
+    is_possible(len, prot, flags, fd, offset)?;
     // 2. From here on the range is nobody else's. To the kernel the window's own reservation is in
     //    the way.
     pool::surrender(parts.inside.clone(), prot, flags)?;
