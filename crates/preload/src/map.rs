@@ -364,7 +364,13 @@ pub unsafe fn pkey_mprotect(
         // SAFETY: the caller's promise.
         sys::check(unsafe { raw_syscall!(Sysno::pkey_mprotect, address, len, prot, key) })
     };
-    protect(address, len, prot, kernel, |inside| pool::pkey_mprotect(inside, prot, key))
+    protect(address, len, prot, kernel, |inside| {
+        // No thread of the engine has the right to what has a key: the program has it for itself.
+        if key > 0 {
+            pool::give_up(inside.clone())?;
+        }
+        pool::pkey_mprotect(inside, prot, key)
+    })
 }
 
 /// A change of protection, by the kernel outside of the window and by the engine inside.
