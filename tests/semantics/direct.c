@@ -22,6 +22,23 @@ static void *read_blocks(void *argument)
     return NULL;
 }
 
+/* Code that may be written is memory that the kernel does not move out of the way: what a device
+   writes there is not lost either. */
+static void among_code(void)
+{
+    const size_t pages = 512;
+    struct buffer *b = &buffers[0];
+    /* Where there may be no such code there is nothing to be seen. */
+    mprotect(b->p, pages * PAGE, PROT_READ | PROT_WRITE | PROT_EXEC);
+    for (uint64_t i = 0; i < 4 * READS; i++) {
+        size_t page = mix(i) % (FILE_PAGES - 64), at = mix(i + 7) % (pages - 64);
+        madvise(b->p + at * PAGE, 64 * PAGE, MADV_PAGEOUT);
+        if (pread(direct, b->p + at * PAGE, 64 * PAGE, (off_t)(page * PAGE)) != 64 * 4096)
+            die("pread");
+        was_read(b, at, page, 64);
+    }
+}
+
 /* Sectors of 512 bytes: the program writes beside what the device writes, in the same page. */
 static void sectors(void)
 {
@@ -80,6 +97,7 @@ int main(void)
         pthread_create(&readers[i], NULL, read_blocks, &buffers[i]);
     for (int i = 0; i < BUFFERS; i++)
         pthread_join(readers[i], NULL);
+    among_code();
     disk_stop = 1;
     pthread_join(evictor, NULL);
     check_buffers("direct reads");

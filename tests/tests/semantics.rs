@@ -94,6 +94,7 @@ programs! {
     calls => "calls.c",
     clones => "clones.c",
     closing => "closing.c",
+    code => "code.c",
     coroutines => "coroutines.c",
     credentials => "credentials.c",
     daemon => "daemon.c",
@@ -117,6 +118,7 @@ programs! {
     holes => "holes.c",
     insists => "insists.c",
     io => "io.c",
+    keys => "keys.c",
     lock => "lock.c",
     many_maps => "many_maps.c",
     masks => "masks.c",
@@ -143,6 +145,7 @@ programs! {
     unmap => "unmap.c",
     uring => "uring.c",
     wild => "wild.c",
+    zero_device => "zero_device.c",
 }
 
 signal_programs! {
@@ -153,6 +156,7 @@ signal_programs! {
     calls => "calls.c",
     clones => "clones.c",
     closing => "closing.c",
+    code => "code.c",
     coroutines => "coroutines.c",
     credentials => "credentials.c",
     daemon => "daemon.c",
@@ -176,6 +180,7 @@ signal_programs! {
     holes => "holes.c",
     insists => "insists.c",
     io => "io.c",
+    keys => "keys.c",
     lock => "lock.c",
     many_maps => "many_maps.c",
     masks => "masks.c",
@@ -201,6 +206,7 @@ signal_programs! {
     threads => "threads.c",
     unmap => "unmap.c",
     wild => "wild.c",
+    zero_device => "zero_device.c",
 }
 
 /// A process of which the job knows nothing writes into one of its: nothing is lost where pages

@@ -59,9 +59,10 @@ impl Prot {
     /// PROT_READ and PROT_WRITE.
     pub const READ_WRITE: Prot = Prot(3);
 
-    /// Whether loads are allowed (on x86-64 any access implies it).
+    /// Whether loads are allowed: where stores are, too, but not where nothing else is than to
+    /// execute, which processors with protection keys tell from reading.
     pub fn readable(self) -> bool {
-        self.0 & 7 != 0
+        self.0 & 3 != 0
     }
 
     /// Whether stores are allowed.

@@ -100,19 +100,11 @@ fn is_harmless(major: c_uint, minor: c_uint) -> bool {
 }
 
 fn is_dma_device(fd: c_int) -> bool {
-    // SAFETY: a zeroed stat is valid, and the kernel fills it.
-    let stat = unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        if syscalls::raw_syscall!(syscalls::Sysno::fstat, fd, &raw mut stat) != 0 {
-            return false;
-        }
-        stat
-    };
-    match stat.st_mode & libc::S_IFMT {
+    crate::sys::status(fd).is_some_and(|file| match file.st_mode & libc::S_IFMT {
         libc::S_IFBLK => true,
-        libc::S_IFCHR => !is_harmless(libc::major(stat.st_rdev), libc::minor(stat.st_rdev)),
+        libc::S_IFCHR => !is_harmless(libc::major(file.st_rdev), libc::minor(file.st_rdev)),
         _ => false,
-    }
+    })
 }
 
 /// Looks at a descriptor just opened.

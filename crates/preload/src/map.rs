@@ -1,21 +1,22 @@
 //! Mappings: which requests become managed memory, and which go on to the kernel.
 //!
 //! Managed are private anonymous mappings that the program lets the system place: no stacks
-//! (MAP_STACK, MAP_GROWSDOWN), no huge pages, no code. All of them lie in the window, and nothing
-//! else is ever placed there, so for the other calls the address decides. A range that reaches over
-//! an edge of the window is cut.
+//! (MAP_STACK, MAP_GROWSDOWN), no huge pages. All of them lie in the window, and nothing else is
+//! ever placed there, so for the other calls the address decides. A range that reaches over an edge
+//! of the window is cut. A private mapping of /dev/zero is anonymous memory by its older name, and
+//! becomes a request for that before anything else is decided.
 //!
 //! Requests of engine threads and from internal sections go to the kernel as they are. A hint
 //! address is followed inside the window. Outside it is not, but for reservations of a program that
-//! insists ([`Insistence`]). MAP_POPULATE is a hint too, and ignored, since what it brings in would
-//! have to go out again.
+//! insists ([`Insistence`]), and for code, whose jumps may not reach further. MAP_POPULATE is a
+//! hint too, and ignored, since what it brings in would have to go out again.
 //!
 //! Arguments are checked as the kernel checks them before they reach the engine. The functions here
 //! return results; [`crate::map::symbols`] makes C functions of them.
 
 use crate::route::{Split, pages, pages_touched, split};
 use crate::{dormant, gate, pool, sys};
-use overspill_os::{Errno, PAGE_SIZE, tls, vm};
+use overspill_os::{Errno, PAGE_SIZE, confined, tls, vm};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use syscalls::{Sysno, raw_syscall};
@@ -23,13 +24,15 @@ use syscalls::{Sysno, raw_syscall};
 pub mod advices;
 pub mod symbols;
 
-const PROT_KNOWN: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const PROT_KNOWN: i32 = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
 /// Mappings with one of these flags are never managed.
 const NEVER: i32 = libc::MAP_GROWSDOWN | libc::MAP_HUGETLB;
 /// Mappings with one of these are not managed where the system places them. At an address inside
 /// the window they make no difference.
 const NOT_PLACED: i32 = libc::MAP_STACK | libc::MAP_32BIT;
 const MAP_TYPE: i32 = 0x0f;
+/// Addresses that the kernel follows as hints.
+const HINTS: Range<usize> = 1..1 << 47;
 
 /// Whether the engine has a say in this call.
 #[inline(always)]
@@ -67,11 +70,36 @@ fn each(
     Ok(0)
 }
 
+/// What can be managed. Under a filter of the program's no code is: that may allow to map it, and
+/// not to protect it so.
 fn is_private_anonymous(prot: i32, flags: i32) -> bool {
+    let is_confined_code = || prot & libc::PROT_EXEC != 0 && confined::is_confined();
     flags & MAP_TYPE == libc::MAP_PRIVATE
         && flags & libc::MAP_ANONYMOUS != 0
         && flags & NEVER == 0
         && prot & !PROT_KNOWN == 0
+        && !is_confined_code()
+}
+
+/// Whether a request is for a private mapping of /dev/zero.
+fn is_private_zero(flags: i32, fd: i32) -> bool {
+    const ZERO: libc::dev_t = libc::makedev(1, 5);
+    let is_file = flags & MAP_TYPE == libc::MAP_PRIVATE && flags & libc::MAP_ANONYMOUS == 0;
+    let is_zero =
+        |file: libc::stat| file.st_mode & libc::S_IFMT == libc::S_IFCHR && file.st_rdev == ZERO;
+    is_file && flags & NEVER == 0 && sys::status(fd).is_some_and(is_zero)
+}
+
+/// Whether the kernel would map this, without regard to the place.
+fn is_possible(len: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> Result<(), Errno> {
+    const OF_PLACE: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
+    let elsewhere = flags & !(OF_PLACE | libc::MAP_POPULATE | libc::MAP_LOCKED);
+    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing, and nobody else
+    // knows of it.
+    unsafe {
+        let trial = sys::mmap(0, len, prot, elsewhere, fd, offset)?;
+        sys::on_range(Sysno::munmap, trial, len, 0).map(drop)
+    }
 }
 
 /// mmap(2).
@@ -83,10 +111,17 @@ pub unsafe fn mmap(
     address: usize,
     len: usize,
     prot: i32,
-    flags: i32,
-    fd: i32,
-    offset: i64,
+    mut flags: i32,
+    mut fd: i32,
+    mut offset: i64,
 ) -> Result<usize, Errno> {
+    if !aligned(offset as usize) {
+        return Err(Errno::INVAL);
+    }
+    if (dormant::concerns() || concerns_pool()) && is_private_zero(flags, fd) {
+        is_possible(len, prot, flags, fd, offset)?;
+        (flags, fd, offset) = (flags | libc::MAP_ANONYMOUS, -1, 0);
+    }
     // SAFETY: the caller's promise.
     let kernel = || unsafe { sys::mmap(address, len, prot, flags, fd, offset) };
     if dormant::concerns()
@@ -105,7 +140,9 @@ pub unsafe fn mmap(
     if !concerns_pool() || len == 0 {
         return kernel();
     }
-    if !is_private_anonymous(prot, flags) || flags & NOT_PLACED != 0 {
+    let is_near =
+        prot & libc::PROT_EXEC != 0 && HINTS.contains(&address) && !pool::contains(address);
+    if !is_private_anonymous(prot, flags) || flags & NOT_PLACED != 0 || is_near {
         // SAFETY: the caller's promise.
         return unsafe { mmap_where_hinted(address, len, prot, flags, fd, offset) }
             .unwrap_or_else(kernel);
@@ -256,28 +293,24 @@ unsafe fn mmap_in_window(
         return Err(Errno::INVAL);
     }
     if is_private_anonymous(prot, flags) {
+        if prot & libc::PROT_EXEC != 0 {
+            // A policy may forbid it: then what is there stays.
+            is_possible(len, prot, flags, fd, offset)?;
+        }
         // SAFETY: the caller's promise, for a part of the range.
         let map =
             |part: Range<usize>| unsafe { sys::mmap(part.start, part.len(), prot, flags, -1, 0) };
         each(parts, map, |inside| pool::mmap(inside.start, inside.len(), prot, flags).map(drop))?;
         return Ok(address);
     }
-    // Files, shared memory, code: the kernel's, in the middle of the window.
+    // Files, shared memory: the kernel's, in the middle of the window.
     let noreplace = flags & libc::MAP_FIXED_NOREPLACE != 0;
     if noreplace && parts.inside.len() != len.next_multiple_of(PAGE_SIZE) {
         // What lies beside the window is nothing that could be asked for and kept free.
         return Err(Errno::EXIST);
     }
-    // 1. Whether it can be mapped at all is tried elsewhere, since what is there goes only for a
-    //    call that succeeds.
-    let elsewhere = flags
-        & !(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_POPULATE | libc::MAP_LOCKED);
-    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing, and nobody else
-    // knows of it.
-    unsafe {
-        let trial = sys::mmap(0, len, prot, elsewhere, fd, offset)?;
-        sys::on_range(Sysno::munmap, trial, len, 0)?;
-    }
+    // 1. What is there goes only for a call that succeeds.
+    is_possible(len, prot, flags, fd, offset)?;
     // 2. From here on the range is nobody else's. To the kernel the window's own reservation is in
     //    the way.
     pool::surrender(parts.inside.clone(), prot, flags)?;
@@ -342,7 +375,13 @@ pub unsafe fn pkey_mprotect(
         // SAFETY: the caller's promise.
         sys::check(unsafe { raw_syscall!(Sysno::pkey_mprotect, address, len, prot, key) })
     };
-    protect(address, len, prot, kernel, |inside| pool::pkey_mprotect(inside, prot, key))
+    protect(address, len, prot, kernel, |inside| {
+        // No thread of the engine has the right to what has a key: the program has it for itself.
+        if key > 0 {
+            pool::give_up(inside.clone())?;
+        }
+        pool::pkey_mprotect(inside, prot, key)
+    })
 }
 
 /// A change of protection, by the kernel outside of the window and by the engine inside.
@@ -354,7 +393,7 @@ fn protect(
     inside: impl FnOnce(Range<usize>) -> Result<(), Errno>,
 ) -> Result<usize, Errno> {
     let Some(parts) = parts(pages(address, len)) else { return kernel(address, len) };
-    if !aligned(address) || prot & !(PROT_KNOWN | libc::PROT_EXEC) != 0 {
+    if !aligned(address) || prot & !PROT_KNOWN != 0 {
         return Err(Errno::INVAL);
     }
     each(parts, |part| kernel(part.start, part.len()), inside)

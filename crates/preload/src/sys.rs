@@ -45,6 +45,15 @@ pub fn to_c_int(result: Result<usize, Errno>) -> i32 {
     to_c(result) as i32
 }
 
+/// What a descriptor is of; `None` where it is none.
+pub fn status(fd: i32) -> Option<libc::stat> {
+    // SAFETY: a zeroed stat is valid, and the kernel fills it.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        check(raw_syscall!(Sysno::fstat, fd, &raw mut stat)).is_ok().then_some(stat)
+    }
+}
+
 /// Sets the calling thread's errno.
 pub fn set_errno(errno: Errno) {
     restore_errno(errno.raw_os_error());

@@ -237,12 +237,21 @@ impl<B: Backing> Reclaim<B> {
         let start = Instant::now();
         let backing = &self.memory.frames.backing;
         let dst = self.memory.frames.arena.frame_range(frame.0, pages.len()).start;
-        let first = PageIndex(pages.start);
+        let (first, len) = (PageIndex(pages.start), pages.len());
         let mut done = backing.move_out(dst, self.memory.address_range(pages));
-        // Shared since a fork? Once more, as the process's own; if it is pinned, it stays.
-        let busy = done.bytes == 0 && done.stop == Some(Stop::Busy);
-        if busy && exclusive && self.make_exclusive(first) {
-            done = backing.move_out(dst, self.memory.address_range(first.0..first.0 + 1));
+        if exclusive && done.bytes == 0 {
+            match done.stop {
+                // Shared since a fork? Once more, as the process's own; if it is pinned, it stays.
+                Some(Stop::Busy) if self.make_exclusive(first) => {
+                    done = backing.move_out(dst, self.memory.address_range(first.0..first.0 + 1));
+                }
+                // Code that may be written: the kernel never moves it, and nobody knows whether it
+                // is pinned.
+                Some(Stop::Unsuitable) if len == 1 && self.make_exclusive(first) => {
+                    done.stop = Some(Stop::Busy);
+                }
+                _ => {}
+            }
         }
         let count = done.bytes >> PAGE_SHIFT;
         // The kernel does not move what is pinned. Who writes without a pin does so to the same

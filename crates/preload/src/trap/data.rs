@@ -306,13 +306,8 @@ fn usable(start: usize, len: usize, write: bool) -> Option<()> {
 
 /// Whether a descriptor is that of a file or a disk, from which a read is as long as it can be.
 fn is_file(fd: usize) -> bool {
-    // SAFETY: a zeroed stat is valid, and the kernel fills it.
-    unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        let ret = raw_syscall!(Sysno::fstat, fd, &raw mut stat);
-        sys::check(ret).is_ok()
-            && matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK)
-    }
+    sys::status(fd as i32)
+        .is_some_and(|file| matches!(file.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK))
 }
 
 /// Whether a descriptor is a socket on which data are a stream, so that parts do not show.
