@@ -1,11 +1,19 @@
 /*
- * For AddressSanitizer: memory from malloc and from mmap, and a mistake if one is asked for.
+ * For AddressSanitizer: memory from malloc and from mmap, and a mistake if one is asked for: `over`
+ * or `leak`.
  */
 #include "common.h"
 
+/* A block whose address is nowhere afterwards. */
+__attribute__((noinline)) static void leak(void)
+{
+    char *volatile block = malloc(1000);
+    block[0] = 1;
+    block = NULL;
+}
+
 int main(int count, char **words)
 {
-    (void)words;
     size_t bytes = 12 * MIB, sum = 0;
     unsigned char *block = malloc(bytes);
     unsigned char *mapping =
@@ -16,7 +24,9 @@ int main(int count, char **words)
         sum += block[n] * 3 + mapping[n];
     printf("%zu, LD_PRELOAD is %s\n", sum, getenv("LD_PRELOAD") ? "set" : "not set");
     fflush(stdout);
-    if (count > 1)
+    if (count > 1 && !strcmp(words[1], "leak"))
+        leak();
+    if (count > 1 && !strcmp(words[1], "over"))
         ((volatile unsigned char *)block)[bytes] = 1;
     free(block);
     return 0;

@@ -182,13 +182,19 @@ fn address_sanitizer() {
         "asan of a shell",
         &["sh", "-c", &format!("unset LD_PRELOAD; {program} && env -i {}", hungry())],
     );
-    for (under, _) in compared("asan, a mistake", &["env", "-i", &program, "one"]) {
-        assert!(under.stderr.contains("heap-buffer-overflow"), "{under:?}");
-    }
+    let mistakes = |program: &str| {
+        for (mistake, name) in [("over", "heap-buffer-overflow"), ("leak", "LeakSanitizer")] {
+            for (under, _) in compared(mistake, &["env", "-i", program, mistake]) {
+                assert!(under.stderr.contains(name), "{under:?}");
+            }
+        }
+    };
+    mistakes(&program);
     // Statically linked it has its own malloc in the executable.
     if !lacks("libasan.a") {
         let program = compiled("static", &["-fsanitize=address", "-static-libasan"]);
         is_managed("asan, static", &["env", "-i", &program]);
+        mistakes(&program);
     }
 }
 

@@ -75,6 +75,8 @@ unsafe extern "C" fn constructor(
             run_dir.iter().for_each(pool::await_predecessor);
             delivery::put_filter(&asked);
             dma::begin();
+            // It may hold its lock while it maps memory, so nothing wakes for that yet.
+            entries::begin_theirs();
             dormant::begin(asked, start_engine, fail);
             if !sleeps {
                 dormant::wake();
