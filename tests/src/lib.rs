@@ -4,13 +4,13 @@
 //! [`overspill`] finds or builds the command, [`Scratch`] is where a test file compiles and runs
 //! its programs, [`process::run`] runs a command and says where it hangs, [`job::Job`] is a job
 //! that runs meanwhile, [`stats::Report`] reads what `--stats-json` wrote. The tests themselves are
-//! in `tests/`: `semantics.rs` (programs that must not notice overspill), `refusals.rs` (what is
-//! refused before a program begins), `out_of_room.rs` (memory that cannot be held), `settings.rs`
-//! (every setting), `budget.rs` and `control.rs` (budgets, and those of running jobs), `devices.rs`
-//! and `swapon.rs` (swap devices, and those of running jobs), `sealed.rs` (what is on them),
-//! `observe.rs` (what is told of running jobs, and proactive reclaim), `trust.rs` (files and
-//! directories of others), `documents.rs` (commands and links of the documentation, which
-//! [`documents`] reads). The locks here are of the test process only.
+//! in `tests/`: `semantics.rs` (programs that must not notice overspill), `exec.rs` (what they
+//! execute, with any environment), `refusals.rs` (what is refused before a program begins),
+//! `out_of_room.rs` (memory that cannot be held), `settings.rs` (every setting), `budget.rs` and
+//! `control.rs` (budgets, and those of running jobs), `devices.rs` and `swapon.rs` (swap devices,
+//! and those of running jobs), `sealed.rs` (what is on them), `observe.rs` (what is told of running
+//! jobs, and proactive reclaim), `trust.rs` (files and directories of others), `documents.rs`
+//! (commands and links of the documentation, which [`documents`] reads). The locks here are of the test process only.
 
 #![forbid(unsafe_code)]
 
@@ -106,7 +106,7 @@ pub fn skipped(reason: &str) {
 /// Keeps the settings of the caller's environment out of a test.
 pub fn clean(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("OVERSPILL_") || name == "LD_PRELOAD" {
+        if name.to_string_lossy().starts_with("OVERSPILL") || name == "LD_PRELOAD" {
             command.env_remove(name);
         }
     }

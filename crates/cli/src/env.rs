@@ -49,6 +49,8 @@ impl Settings<'_> {
             ("OVERSPILL_STRICT", self.strict.then(|| "1".into())),
             ("OVERSPILL_WINDOW", Some(format!("{:x}", self.window).into())),
             ("LD_PRELOAD", Some(preload::ld_preload(self.library, ld_preload))),
+            // What is asked for here holds, whatever an outer run was left by.
+            ("OVERSPILL", None),
             // The report is this run's: a run inside it would print a second one, and overwrite the
             // file.
             ("OVERSPILL_STATS", None),

@@ -1,6 +1,8 @@
 //! What the environment asks for.
 //!
-//! `overspill run` sets these variables, and children of the program inherit them:
+//! `overspill run` sets these variables, and children of the program inherit them. Where a program
+//! has taken them away they are there by other names, `OVERSPILL_JOB_MEMORY` and so on, which count
+//! then ([`ADDED`]):
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -22,6 +24,38 @@ use overspill_os::probe::{self, Simulated};
 use overspill_os::seccomp;
 use std::ffi::CString;
 use std::fmt::Display;
+
+const PREFIX: &str = "OVERSPILL_";
+/// The beginning of the names of variables that were added to an environment.
+pub const ADDED: &str = "OVERSPILL_JOB_";
+
+/// Whether a variable says that the process is not of the job that has executed it.
+fn is_off((key, value): (&str, &str)) -> bool {
+    key == "OVERSPILL" && value == "off"
+}
+
+/// The settings among the variables of a process, named without `OVERSPILL_`.
+pub fn settings<'a>(
+    variables: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    const NAMES: [&str; 10] = [
+        "MEMORY",
+        "SWAP",
+        "NO_SWAP",
+        "FAULT",
+        "STRICT",
+        "SET",
+        "SIMULATE",
+        "BASELINES",
+        "WINDOW",
+        "RUN_DIR",
+    ];
+    let is_added = |(key, _): (&str, &str)| key.strip_prefix(ADDED) == Some(NAMES[0]);
+    let prefix = if variables.clone().any(is_added) { ADDED } else { PREFIX };
+    variables
+        .filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?, value)))
+        .filter(|(name, _)| NAMES.contains(name))
+}
 
 /// What the variables ask for.
 #[derive(Clone, Debug)]
@@ -71,25 +105,28 @@ impl Asked {
 
 /// Reads the configuration; None when no budget is given.
 pub fn from_variables<'a>(
-    variables: impl Iterator<Item = (&'a str, &'a str)>,
+    variables: impl Iterator<Item = (&'a str, &'a str)> + Clone,
 ) -> Result<Option<Asked>, String> {
+    if variables.clone().any(is_off) {
+        return Ok(None);
+    }
     let mut config = Config::default();
     let (mut budget, mut no_swap, mut or_thread, mut strict) = (false, false, false, false);
     let mut window = seccomp::WINDOW.start;
-    for (key, value) in variables {
-        let bad = |error: &dyn Display| format!("{key}: {error}");
-        match key {
-            "OVERSPILL_MEMORY" => {
+    for (name, value) in settings(variables) {
+        let bad = |error: &dyn Display| format!("{PREFIX}{name}: {error}");
+        match name {
+            "MEMORY" => {
                 config.memory = value.parse().map_err(|error| bad(&error))?;
                 budget = true;
             }
-            "OVERSPILL_SWAP" => {
+            "SWAP" => {
                 let SwapList(specs) = value.parse().map_err(|error| bad(&error))?;
                 config.swap = specs;
             }
-            "OVERSPILL_NO_SWAP" => no_swap = true,
-            "OVERSPILL_STRICT" => strict = true,
-            "OVERSPILL_FAULT" => {
+            "NO_SWAP" => no_swap = true,
+            "STRICT" => strict = true,
+            "FAULT" => {
                 (config.delivery, or_thread) = match value {
                     "thread" => (Delivery::Thread, false),
                     "signal" => (Delivery::Signal, false),
@@ -101,18 +138,18 @@ pub fn from_variables<'a>(
                     }
                 }
             }
-            "OVERSPILL_SET" => config.apply_settings(value).map_err(|error| bad(&error))?,
-            "OVERSPILL_BASELINES" => {
+            "SET" => config.apply_settings(value).map_err(|error| bad(&error))?,
+            "BASELINES" => {
                 config.baselines.apply(value).map_err(|error| bad(&error))?;
             }
-            "OVERSPILL_SIMULATE" => probe::simulate(Simulated::parse(value).unwrap_or_default()),
-            "OVERSPILL_WINDOW" => {
+            "SIMULATE" => probe::simulate(Simulated::parse(value).unwrap_or_default()),
+            "WINDOW" => {
                 let start = usize::from_str_radix(value, 16).ok();
                 window = start.filter(|start| seccomp::is_place(*start)).ok_or_else(|| {
                     bad(&format_args!("'{value}' is no place for a window: unset it"))
                 })?;
             }
-            "OVERSPILL_RUN_DIR" => config.run_dir = Some(value.into()),
+            "RUN_DIR" => config.run_dir = Some(value.into()),
             _ => {}
         }
     }
@@ -161,6 +198,23 @@ mod tests {
             ("OVERSPILL_SWAP", "/a"),
         ]);
         assert!(none.unwrap().unwrap().swap.is_empty());
+    }
+
+    #[test]
+    fn what_was_added_for_the_job_counts() {
+        let config = parse(&[
+            ("OVERSPILL_SET", "folio=1"),
+            ("OVERSPILL_JOB_MEMORY", "64M"),
+            ("OVERSPILL_MEMORY", "1G"),
+            ("OVERSPILL_JOB_RUN_DIR", "/run/x"),
+        ]);
+        let config = config.unwrap().unwrap();
+        assert_eq!(
+            (config.memory, config.folio),
+            (Bytes(64 << 20), overspill::config::FolioMax::default())
+        );
+        assert_eq!(config.run_dir.unwrap().to_str(), Some("/run/x"));
+        assert!(parse(&[("OVERSPILL_MEMORY", "1G"), ("OVERSPILL", "off")]).unwrap().is_none());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The functions that execute a program, in signal delivery: what it is started with may be
-//! managed.
+//! The functions that execute a program: its environment leads to the job ([`environment`]), and in
+//! signal delivery what it is started with may be managed.
 //!
 //! The kernel reads path, arguments and environment through arrays, which the filter does not see,
 //! and the caller may be the child of a vfork that somebody traces, to whom a signal is a stop that
@@ -11,16 +11,21 @@
 //! executed program starts with the signals blocked that the program has blocked, SIGBUS and
 //! SIGSYS among them; not so what is executed by posix_spawn.
 
+use self::environment::{Change, STRING_MAX};
+use self::file::File;
 use crate::memory::copies::{self, ThreadCopies};
 use crate::memory::strings::{Strings, each, environ};
 use crate::memory::vectors::looking;
 use crate::sys::{self, errno, real, set_errno};
 use crate::{dormant, memory, pool};
 use overspill_os::signal::change_mask;
-use overspill_os::{Errno, PAGE_SIZE, tls};
+use overspill_os::{Errno, tls};
 use std::ffi::{CStr, c_char, c_int};
 
 pub mod admit;
+pub mod environment;
+pub mod file;
+pub mod first;
 pub mod spawn;
 pub mod tracee;
 
@@ -81,9 +86,6 @@ impl Arguments {
     }
 }
 
-/// The longest string that the kernel takes (MAX_ARG_STRLEN).
-const STRING_MAX: usize = 32 * PAGE_SIZE;
-
 /// Bytes of a string with its end: EFAULT where it cannot be read.
 fn length(string: usize) -> Result<usize, Errno> {
     memory::string_len(string, STRING_MAX)
@@ -140,9 +142,9 @@ unsafe fn directories() -> &'static [u8] {
 
 type Execve = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
 
-/// Executes a program: by `call`, or where it is looked for (`search`) by execve. It returns only
-/// if it fails, errno is set then; None, and no call, where nothing is managed and nothing to be
-/// kept in mind.
+/// Executes a program, `target`: by `call`, or where it is looked for by execve. It returns only if
+/// it fails, errno is set then; None, and no call, where nothing is managed or missing, and nothing
+/// to be kept in mind.
 ///
 /// # Safety
 ///
@@ -151,7 +153,7 @@ unsafe fn execute(
     file: *const c_char,
     arguments: Arguments,
     environment: Strings,
-    search: bool,
+    target: File,
     call: impl Fn(*const c_char, Strings, Strings) -> c_int,
 ) -> Option<c_int> {
     dormant::leave();
@@ -160,7 +162,9 @@ unsafe fn execute(
     let managed = || unsafe {
         pool::contains(file as usize) || arguments.are_managed() || variables.are_managed()
     };
-    if !looking() || !(tls::blocked() != 0 || tracee::is_waiting() || managed()) {
+    let looks = || looking() && (tls::blocked() != 0 || tracee::is_waiting() || managed());
+    let change = Change::of(environment, target);
+    if change.is_none() && !looks() {
         return None;
     }
     // SAFETY: the caller's promise.
@@ -172,7 +176,8 @@ unsafe fn execute(
     };
     // SAFETY: the caller's promise.
     let result = sizes.and_then(|sizes| unsafe {
-        execute_copies(file, arguments, variables, sizes, search, call)
+        let search = matches!(target, File::Search(_));
+        execute_copies(file, arguments, variables, change, sizes, search, call)
     });
     let errno = result.err().unwrap_or_else(|| Errno::from_raw_os_error(sys::errno()));
     copies::forget();
@@ -185,13 +190,15 @@ unsafe fn execute_copies(
     file: *const c_char,
     arguments: Arguments,
     variables: Arguments,
+    change: Option<Change>,
     ((bytes, count), (variable_bytes, variable_count)): ((usize, usize), (usize, usize)),
     search: bool,
     call: impl Fn(*const c_char, Strings, Strings) -> c_int,
 ) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut len = if pool::contains(file as usize) { length(file as usize)? } else { 0 };
+        let is_managed = pool::contains(file as usize);
+        let mut len = if is_managed { length(file as usize)? } else { 0 };
         let name = || CStr::from_ptr(file).to_bytes();
         let looked_for = search && !file.is_null() && !name().contains(&b'/');
         let mut room = bytes + variable_bytes + len + SLACK;
@@ -207,29 +214,24 @@ unsafe fn execute_copies(
             len = name().len() + 1;
             room += places().map(|directory| directory.len() + len + SLACK).sum::<usize>();
         }
+        room += change.map_or(0, |change| change.bytes() + change.array_bytes());
         let mut place = ThreadCopies::new(room)?;
         let array = copy_all(&mut place, arguments, count)? as Strings;
-        let environment = copy_all(&mut place, variables, variable_count)? as Strings;
+        let environment = match change {
+            Some(change) => {
+                let changed = change.write(place.take(change.bytes()));
+                copy_all(&mut place, Arguments::Array(changed), each(changed).count())?
+            }
+            None => copy_all(&mut place, variables, variable_count)?,
+        } as Strings;
         let mut file = file;
-        if pool::contains(file as usize) {
+        if is_managed {
             file = place.copy(file as usize, length(file as usize)?.min(len)) as *const c_char;
         }
-        // Where it may be, one behind the other.
-        let mut first = 0;
-        let mut candidates = 0;
+        let (mut first, mut candidates) = (0, 0);
         if looked_for {
             let name = std::slice::from_raw_parts(file.cast::<u8>(), len);
-            for directory in places() {
-                let separator: &[u8] = if directory.is_empty() { b"" } else { b"/" };
-                let at = place.take(directory.len() + separator.len() + len);
-                let mut to = at;
-                for part in [directory, separator, name] {
-                    std::ptr::copy_nonoverlapping(part.as_ptr(), to as *mut u8, part.len());
-                    to += part.len();
-                }
-                first = if candidates == 0 { at } else { first };
-                candidates += 1;
-            }
+            (first, candidates) = write_candidates(&mut place, places(), name);
         }
         // From here on no managed memory is touched.
         let before = change_mask(libc::SIG_BLOCK, tls::blocked());
@@ -246,6 +248,32 @@ unsafe fn execute_copies(
         change_mask(libc::SIG_SETMASK, before);
         Err(Errno::from_raw_os_error(failure))
     }
+}
+
+/// Writes where a program may be, one path behind the other: the first, and how many.
+///
+/// # Safety
+///
+/// There is room for them.
+unsafe fn write_candidates<'a>(
+    place: &mut ThreadCopies,
+    directories: impl Iterator<Item = &'a [u8]>,
+    name: &[u8],
+) -> (usize, usize) {
+    let (mut first, mut candidates) = (0, 0);
+    for directory in directories {
+        let separator: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+        let at = place.take(directory.len() + separator.len() + name.len());
+        let mut to = at;
+        for part in [directory, separator, name] {
+            // SAFETY: the caller's promise.
+            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to as *mut u8, part.len()) };
+            to += part.len();
+        }
+        first = if candidates == 0 { at } else { first };
+        candidates += 1;
+    }
+    (first, candidates)
 }
 
 /// Tries the candidates in turn, and goes on as the C library does.
@@ -327,7 +355,7 @@ pub unsafe extern "C" fn execve(
             path,
             Arguments::Array(arguments),
             environment,
-            false,
+            File::At(libc::AT_FDCWD, path as usize),
             |path, arguments, environment| real(path, arguments, environment),
         )
         .unwrap_or_else(|| real(path, arguments, environment))
@@ -363,7 +391,7 @@ pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Str
             std::ptr::null(),
             Arguments::Array(arguments),
             environment,
-            false,
+            File::Open(fd),
             |_, arguments, environment| real(fd, arguments, environment),
         )
         .unwrap_or_else(|| real(fd, arguments, environment))
@@ -388,13 +416,18 @@ pub unsafe extern "C" fn execveat(
         return -1;
     }
     let real = real!(c"execveat" as Execveat);
+    let is_empty = || memory::read::<u8>(path as usize) == Some(0);
+    let target = match flags & libc::AT_EMPTY_PATH != 0 && is_empty() {
+        true => File::Open(dir),
+        false => File::At(dir, path as usize),
+    };
     // SAFETY: the caller's promise.
     unsafe {
         execute(
             path,
             Arguments::Array(arguments),
             environment,
-            false,
+            target,
             |path, arguments, environment| real(dir, path, arguments, environment, flags),
         )
         .unwrap_or_else(|| real(dir, path, arguments, environment, flags))
@@ -434,7 +467,7 @@ pub unsafe extern "C" fn execvpe(
             file,
             Arguments::Array(arguments),
             environment,
-            true,
+            File::Search(file as usize),
             |path, arguments, environment| execve(path, arguments, environment),
         )
         .unwrap_or_else(|| real!(c"execvpe" as Execvpe)(file, arguments, environment))
@@ -527,9 +560,6 @@ unsafe extern "C" fn execute_list(
     if admit::refuses(libc::AT_FDCWD, path, which == EXECLP) {
         return -1;
     }
-    if !looking() {
-        return 0;
-    }
     let arguments = Arguments::List(first, rest);
     let execve = real!(c"execve" as Execve);
     // SAFETY: a list, which ends with a null; the environment follows in execle(3).
@@ -539,7 +569,11 @@ unsafe extern "C" fn execute_list(
             _ => environ,
         };
         let call = |path, arguments, environment| execve(path, arguments, environment);
-        execute(path, arguments, environment, which == EXECLP, call).unwrap_or(0)
+        let target = match which {
+            EXECLP => File::Search(path as usize),
+            _ => File::At(libc::AT_FDCWD, path as usize),
+        };
+        execute(path, arguments, environment, target, call).unwrap_or(0)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::alloc::{self, entries, loader};
 use crate::config::Asked;
 use crate::signals::altstack;
 use crate::{calls, config, delivery, dma, dormant, exec, fork, gate, pool, sys};
+use overspill::config::Config;
 use overspill_os::{beside, observer, thread};
 use std::ffi::{CStr, c_char, c_int};
 
@@ -36,14 +37,19 @@ static DESTRUCTOR: extern "C" fn() = destructor;
 
 unsafe extern "C" fn constructor(
     _: c_int,
-    _: *const *const c_char,
+    arguments: *const *const c_char,
     variables: *const *const c_char,
 ) {
+    // SAFETY: the loader passes both.
+    unsafe { exec::first::give_way(arguments, variables) };
     fork::register();
     altstack::init();
     // SAFETY: the loader passes the environment.
     let variables = unsafe { environment(variables) };
-    let asked = config::from_variables(variables);
+    let asked = config::from_variables(variables.clone());
+    if let Ok(Some(Asked { config: Config { run_dir: Some(_), .. }, .. })) = asked {
+        exec::environment::keep(config::settings(variables));
+    }
     entries::start();
     match asked {
         Ok(None) => start_unmanaged(),
@@ -75,6 +81,8 @@ unsafe extern "C" fn constructor(
             }
             delivery::put_filter(&asked);
             dma::begin();
+            // It may hold its lock while it maps memory, so nothing wakes for that yet.
+            entries::begin_theirs();
             dormant::begin(asked, start_engine, fail);
             if !sleeps {
                 dormant::wake();
@@ -135,7 +143,7 @@ extern "C" fn destructor() {
 /// `variables` is null or an array of C strings that ends with a null, alive for ever.
 unsafe fn environment(
     variables: *const *const c_char,
-) -> impl Iterator<Item = (&'static str, &'static str)> {
+) -> impl Iterator<Item = (&'static str, &'static str)> + Clone {
     let mut next = variables;
     std::iter::from_fn(move || {
         // SAFETY: the caller's promise; nothing is read behind the null.

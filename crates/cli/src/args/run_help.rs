@@ -75,4 +75,5 @@ changes its budget, `overspill reclaim` takes pages out of memory, and
 
 Environment: each option has a variable, named with it above; the command line
 wins. OVERSPILL_PRELOAD names the preload library where it is not found by
-itself, OVERSPILL_RUNTIME_DIR the directory of the control socket.";
+itself, OVERSPILL_RUNTIME_DIR the directory of the control socket. What is
+started with OVERSPILL=off by a program of the job leaves it: it is unmanaged.";

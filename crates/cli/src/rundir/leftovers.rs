@@ -61,12 +61,15 @@ fn is_left(parent: &Directory, name: &str, path: &Path) -> bool {
     }
 }
 
-/// Whether the variable of any process names a directory in this one.
+/// Whether the variable of any process names a directory in this one: that which `overspill run`
+/// has set, or that which the preload library has added.
 fn is_in_an_environment(path: &Path) -> bool {
-    let named = [b"OVERSPILL_RUN_DIR=", path.as_os_str().as_bytes(), b"/"].concat();
-    let has = |environment: Vec<u8>| {
-        environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(&named))
+    let named = [&b"RUN_DIR="[..], path.as_os_str().as_bytes(), b"/"].concat();
+    let names = |variable: &[u8]| {
+        let name = variable.strip_prefix(b"OVERSPILL_").unwrap_or_default();
+        name.strip_prefix(b"JOB_").unwrap_or(name).starts_with(&named)
     };
+    let has = |environment: Vec<u8>| environment.split(|byte| *byte == 0).any(names);
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let is_process = |entry: &fs::DirEntry| {
         entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok())

@@ -38,8 +38,6 @@ impl Interpreter {
 pub enum EnvCommand {
     /// This program with these arguments, found in PATH.
     Runs(Vec<OsString>),
-    /// The same, but without the environment that overspill passes its settings in.
-    Clears,
     /// Nothing, or something that cannot be told from here.
     Unknown,
 }
@@ -48,7 +46,6 @@ impl EnvCommand {
     /// Reads the arguments of env(1), its own name left out.
     pub fn parse(args: &[OsString]) -> EnvCommand {
         let mut args: Vec<OsString> = args.to_vec();
-        let mut clears = false;
         let mut at = 0;
         while let Some(arg) = args.get(at).map(|arg| arg.as_bytes().to_vec()) {
             let split = [&b"-S"[..], b"-vS", b"--split-string="]
@@ -72,15 +69,13 @@ impl EnvCommand {
                 continue;
             }
             match arg.as_slice() {
-                b"-" | b"-i" | b"--ignore-environment" => clears = true,
                 b"-u" | b"--unset" => at += 1,
-                b"-v" | b"--debug" | b"--" => {}
+                b"-" | b"-i" | b"--ignore-environment" | b"-v" | b"--debug" | b"--" => {}
                 _ if arg.starts_with(b"--unset=") || arg.starts_with(b"-u") => {}
                 _ if arg.starts_with(b"-") || arg.starts_with(b"PATH=") => {
                     return EnvCommand::Unknown;
                 }
                 _ if arg.contains(&b'=') => {}
-                _ if clears => return EnvCommand::Clears,
                 _ => return EnvCommand::Runs(args.split_off(at)),
             }
             at += 1;
@@ -128,8 +123,8 @@ mod tests {
         assert_eq!(parse(&["-u", "HOME", "-uX", "--unset=Y", "prog"]), runs(&["prog"]));
         assert_eq!(parse(&["-S python3 -u", "x.py"]), runs(&["python3", "-u", "x.py"]));
         assert_eq!(parse(&["-S", "A=1 perl -w", "x"]), runs(&["perl", "-w", "x"]));
-        assert_eq!(parse(&["-i", "prog"]), EnvCommand::Clears);
-        assert_eq!(parse(&["-S -i prog", "x"]), EnvCommand::Clears);
+        assert_eq!(parse(&["-i", "prog"]), runs(&["prog"]));
+        assert_eq!(parse(&["-S -i prog", "x"]), runs(&["prog", "x"]));
         for unknown in [
             &[][..],
             &["-i"],

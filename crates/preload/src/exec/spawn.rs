@@ -1,10 +1,14 @@
-//! The functions that make a child which executes a program, in signal delivery.
+//! The functions that make a child which executes a program: its environment leads to the job
+//! ([`super::environment`]).
 //!
 //! posix_spawn, system and popen make a child that shares the memory and sets handled signals back
-//! to the default before it reads what it was given. So all of that is copied to unmanaged memory
-//! first, the environment included; lists of file actions are made there from the start.
+//! to the default before it reads what it was given. So in signal delivery all of that is copied to
+//! unmanaged memory first, the environment included; lists of file actions are made there from the
+//! start.
 
 use super::admit;
+use super::environment::Change;
+use super::file::File;
 use crate::memory;
 use crate::memory::strings::{Strings, each, environ, is_managed};
 use crate::memory::vectors::looking;
@@ -69,6 +73,15 @@ impl Copies {
         copy
     }
 
+    /// An environment with what it lacks; None where it is as it should be, or there is no memory.
+    fn changed(environment: Strings, file: File) -> Option<(Copies, Strings)> {
+        let change = Change::of(environment, file)?;
+        let copies = Copies::new(change.bytes())?;
+        // SAFETY: the block is of so many bytes.
+        let changed = unsafe { change.write(copies.base) };
+        Some((copies, changed))
+    }
+
     /// Bytes that a copy of a string takes; EFAULT where it cannot be read.
     pub fn measure(string: *const c_char) -> Result<usize, Errno> {
         if string.is_null() {
@@ -102,22 +115,28 @@ impl Drop for Copies {
     }
 }
 
-/// Runs `call` while the environment is not managed memory.
-pub fn with_plain_environment<R>(call: impl FnOnce() -> R) -> R {
+/// Runs `call` while the environment leads to the job, and is not managed memory.
+fn with_plain_environment<R>(call: impl FnOnce() -> R) -> R {
     // SAFETY: the program's environment, which nobody may change now (system(3) is not safe beside
     // setenv(3)).
     unsafe {
         let before = environ;
-        if !is_managed(before) {
+        let shell = File::At(libc::AT_FDCWD, c"/bin/sh".as_ptr() as usize);
+        let changed = Copies::changed(before, shell);
+        let mut meanwhile = changed.as_ref().map_or(before, |(_, changed)| *changed);
+        let mut copies = None;
+        if looking() && is_managed(meanwhile) {
+            copies = Copies::measure_all(meanwhile).ok().and_then(Copies::new);
+        }
+        if let Some(copies) = &mut copies {
+            meanwhile = copies.strings(meanwhile);
+        }
+        if std::ptr::eq(meanwhile, before) {
             return call();
         }
-        let Some(mut copies) = Copies::measure_all(before).ok().and_then(Copies::new) else {
-            return call();
-        };
-        let copy = copies.strings(before);
-        environ = copy;
+        environ = meanwhile;
         let result = call();
-        if std::ptr::eq(environ, copy) {
+        if std::ptr::eq(environ, meanwhile) {
             environ = before;
         }
         result
@@ -141,7 +160,7 @@ type Spawn = unsafe extern "C" fn(
 ///
 /// As for posix_spawn(3).
 unsafe fn spawn(
-    real: Spawn,
+    (real, file): (Spawn, fn(usize) -> File),
     pid: *mut libc::pid_t,
     path: *const c_char,
     actions: *const Actions,
@@ -151,6 +170,8 @@ unsafe fn spawn(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
+        let changed = Copies::changed(environment, file(path as usize));
+        let environment = changed.as_ref().map_or(environment, |(_, changed)| *changed);
         if !looking() {
             return real(pid, path, actions, attributes, arguments, environment);
         }
@@ -202,7 +223,7 @@ pub unsafe extern "C" fn posix_spawn(
     // SAFETY: the caller's promise.
     unsafe {
         spawn(
-            real!(c"posix_spawn" as Spawn),
+            (real!(c"posix_spawn" as Spawn), |path| File::At(libc::AT_FDCWD, path)),
             pid,
             path,
             actions,
@@ -233,7 +254,7 @@ pub unsafe extern "C" fn posix_spawnp(
     // SAFETY: the caller's promise.
     unsafe {
         spawn(
-            real!(c"posix_spawnp" as Spawn),
+            (real!(c"posix_spawnp" as Spawn), File::Search),
             pid,
             file,
             actions,
@@ -298,10 +319,10 @@ action_family! {
 ///
 /// `command` is a string, or null.
 unsafe fn with_command<R>(command: *const c_char, call: impl FnOnce(*const c_char) -> R) -> R {
-    if !looking() {
-        return call(command);
+    let mut copies = None;
+    if looking() {
+        copies = Copies::measure(command).ok().and_then(Copies::new);
     }
-    let mut copies = Copies::measure(command).ok().and_then(Copies::new);
     let copy = copies.as_mut().map_or(command, |copies| copies.string(command));
     with_plain_environment(|| call(copy))
 }
@@ -316,6 +337,25 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     type System = unsafe extern "C" fn(*const c_char) -> c_int;
     // SAFETY: the caller's promise.
     unsafe { with_command(command, |command| real!(c"system" as System)(command)) }
+}
+
+/// wordexp(3), which has a shell run what stands in `$(...)`.
+///
+/// # Safety
+///
+/// As for wordexp(3).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn wordexp(words: *const c_char, to: *mut c_void, flags: c_int) -> c_int {
+    type Wordexp = unsafe extern "C" fn(*const c_char, *mut c_void, c_int) -> c_int;
+    let real = real!(c"wordexp" as Wordexp);
+    let call = |words| {
+        // It puts the command together on the heap.
+        let _internal = looking().then(tls::Internal::enter);
+        // SAFETY: the caller's promise.
+        unsafe { real(words, to, flags) }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with_command(words, call) }
 }
 
 /// popen(3).

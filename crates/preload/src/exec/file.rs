@@ -1,0 +1,200 @@
+//! The file that is executed: whether its loader can load this library.
+//!
+//! The loader of musl ends the program where it cannot load what LD_PRELOAD names, and that of
+//! another architecture complains. What cannot be looked at is left to the loader.
+//!
+//! Context: as in [`super::environment`].
+
+use super::directories;
+use crate::{memory, sys};
+use overspill_os::confined;
+use std::ffi::{CStr, c_int};
+use syscalls::{Sysno, raw_syscall};
+
+/// Longest path that the kernel takes, with its end.
+const PATH_MAX: usize = libc::PATH_MAX as usize;
+/// As much of a file as mostly has all that is looked for.
+const HEAD: usize = 1024;
+/// The beginning of a file of this architecture: 64 bits, little-endian.
+const MAGIC: &[u8] = b"\x7fELF\x02\x01";
+const MACHINE: u16 = 62;
+const PT_INTERP: u32 = 3;
+
+/// What is executed, as the call names it.
+#[derive(Clone, Copy)]
+pub enum File {
+    /// By a path, from a directory on.
+    At(c_int, usize),
+    /// By a name that is looked for in PATH.
+    Search(usize),
+    /// By a descriptor.
+    Open(c_int),
+}
+
+/// A path that is put together without the heap.
+struct Path {
+    bytes: [u8; PATH_MAX],
+    len: usize,
+}
+
+impl Path {
+    /// The string at an address of the program's.
+    fn read(at: usize) -> Option<Path> {
+        let mut path = Path { bytes: [0; PATH_MAX], len: 0 };
+        let len = memory::string_len(at, PATH_MAX).ok()?;
+        path.len = memory::read_into(at, &mut path.bytes[..len - 1]);
+        (path.len == len - 1).then_some(path)
+    }
+
+    /// A name in a directory.
+    fn join(directory: &[u8], name: &Path) -> Option<Path> {
+        let mut path = Path { bytes: [0; PATH_MAX], len: 0 };
+        let separator: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+        for part in [directory, separator, name.as_bytes()] {
+            let end = path.len + part.len();
+            // One byte stays for its end.
+            path.bytes[..PATH_MAX - 1].get_mut(path.len..end)?.copy_from_slice(part);
+            path.len = end;
+        }
+        Some(path)
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// A descriptor that is closed again where it was opened here.
+struct Descriptor(c_int, bool);
+
+impl Descriptor {
+    /// Opens what can be executed.
+    fn open(directory: c_int, path: &Path) -> Option<Descriptor> {
+        let (directory, name) = (directory as isize as usize, path.bytes.as_ptr());
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+        // SAFETY: the path ends with a zero.
+        unsafe {
+            // Not what is no program: to open a device may do something.
+            sys::check(raw_syscall!(Sysno::faccessat, directory, name, libc::X_OK)).ok()?;
+            let fd = sys::check(raw_syscall!(Sysno::openat, directory, name, flags, 0)).ok()?;
+            Some(Descriptor(fd as c_int, true))
+        }
+    }
+
+    /// Reads from a place on; None where there is less.
+    fn read(&self, at: u64, to: &mut [u8]) -> Option<usize> {
+        let (place, len) = (to.as_mut_ptr(), to.len());
+        // SAFETY: there is room for so many bytes.
+        sys::check(unsafe { raw_syscall!(Sysno::pread64, self.0, place, len, at) }).ok()
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        if self.1 {
+            // SAFETY: opened here.
+            unsafe { raw_syscall!(Sysno::close, self.0) };
+        }
+    }
+}
+
+impl File {
+    /// Whether its loader can load this library.
+    pub fn takes_library(self) -> bool {
+        // A filter of the program's may kill for the question.
+        confined::is_confined() || self.open().is_none_or(|file| file.takes_library())
+    }
+
+    fn open(self) -> Option<Descriptor> {
+        match self {
+            File::Open(fd) => Some(Descriptor(fd, false)),
+            File::At(directory, path) => Descriptor::open(directory, &Path::read(path)?),
+            File::Search(name) => {
+                let name = Path::read(name)?;
+                if name.as_bytes().contains(&b'/') {
+                    return Descriptor::open(libc::AT_FDCWD, &name);
+                }
+                // SAFETY: the call that this is about reads the environment, too.
+                let mut places = unsafe { directories() }.split(|byte| *byte == b':');
+                places.find_map(|directory| {
+                    Descriptor::open(libc::AT_FDCWD, &Path::join(directory, &name)?)
+                })
+            }
+        }
+    }
+}
+
+impl Descriptor {
+    fn takes_library(&self) -> bool {
+        let mut head = [0; HEAD];
+        let Some(len) = self.read(0, &mut head) else { return true };
+        let head = &head[..len];
+        if !head.starts_with(&MAGIC[..4]) {
+            return true;
+        }
+        if !head.starts_with(MAGIC) || word::<2>(head, 18) != Some(MACHINE.into()) {
+            return false;
+        }
+        self.loader(head).is_none_or(|[path, len]| {
+            let mut bytes = [0; PATH_MAX];
+            let len = (len as usize).min(PATH_MAX);
+            let Some(read) = self.read(path, &mut bytes[..len]) else { return true };
+            let path = CStr::from_bytes_until_nul(&bytes[..read]).unwrap_or_default().to_bytes();
+            let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            !name.starts_with(b"ld-musl")
+        })
+    }
+
+    /// Where the file names its loader, and how many bytes that takes.
+    fn loader(&self, head: &[u8]) -> Option<[u64; 2]> {
+        let [at, size, count] = [word::<8>(head, 32)?, word::<2>(head, 54)?, word::<2>(head, 56)?];
+        (0..count).find_map(|n| {
+            let mut header = [0; 56];
+            self.read(at.checked_add(n * size)?, &mut header)?;
+            let found = word::<4>(&header, 0)? == PT_INTERP.into();
+            found.then_some([word::<8>(&header, 8)?, word::<8>(&header, 32)?])
+        })
+    }
+}
+
+/// A number of so many bytes.
+fn word<const BYTES: usize>(bytes: &[u8], at: usize) -> Option<u64> {
+    let mut word = [0; 8];
+    word[..BYTES].copy_from_slice(bytes.get(at..at + BYTES)?);
+    Some(u64::from_le_bytes(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn loaders_are_told() {
+        let folder = std::env::temp_dir().join(format!("overspill-file-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let own = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let place = own.windows(8).position(|bytes| bytes == b"ld-linux").unwrap();
+        let path = std::ffi::CString::new(folder.join("file").as_os_str().as_bytes()).unwrap();
+        let takes = |file: &[u8]| {
+            fs::write(folder.join("file"), file).unwrap();
+            fs::set_permissions(folder.join("file"), Permissions::from_mode(0o755)).unwrap();
+            File::At(libc::AT_FDCWD, path.as_ptr() as usize).takes_library()
+        };
+        let with = |place: usize, bytes: &[u8]| {
+            let mut file = own.clone();
+            file[place..place + bytes.len()].copy_from_slice(bytes);
+            file
+        };
+        assert!(takes(&own) && takes(b"#!/bin/sh\n") && takes(b""));
+        assert!(!takes(&with(place, b"ld-musl-")));
+        assert!(!takes(&with(4, &[1])) && !takes(&with(18, &[183])));
+        assert!(takes(&with(32, &[0xff; 8])), "what is damaged is left to others");
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(File::At(libc::AT_FDCWD, path.as_ptr() as usize).takes_library());
+        assert!(File::Search(c"sh".as_ptr() as usize).takes_library());
+        assert!(File::At(libc::AT_FDCWD, 8).takes_library() && File::Open(-1).takes_library());
+    }
+}
