@@ -51,7 +51,7 @@ What is managed: the malloc heap (C, C++ and what builds on them) and private
 anonymous mappings. What is not: thread stacks, file mappings, shared memory,
 the pages of the program and its libraries. These stay with the kernel and come
 on top of the budget, as do overspill's own tables (1% or less). When they were
-more than a tenth of it and 4 MiB, the run ends with a line that says so.
+more than a tenth of it and 8 MiB, the run ends with a line that says so.
 
 Programs that cannot be run: statically linked ones, set-user-ID ones and ones
 with file capabilities (the dynamic loader ignores LD_PRELOAD for them), and
