@@ -37,18 +37,9 @@ impl Rss {
         Ok(Rss { anonymous: pages(text, "RssAnon"), shared: pages(text, "RssShmem") })
     }
 
-    /// About how many pages are anonymous: by the kernel's counters, of which each processor has a
-    /// part. Takes a few microseconds.
-    ///
-    /// # Errors
-    /// As [`Rss::of_process`].
-    pub fn anonymous_roughly() -> Result<u64, Errno> {
-        let mut text = [0; 128];
-        let mut fields = read(c"/proc/self/statm", &mut text)?.split(' ').skip(1).map(str::parse);
-        match (fields.next(), fields.next()) {
-            (Some(Ok(resident)), Some(Ok(of_files))) => Ok(u64::saturating_sub(resident, of_files)),
-            _ => Err(Errno::INVAL),
-        }
+    /// All of them.
+    pub fn pages(self) -> u64 {
+        self.anonymous + self.shared
     }
 
     /// From the text of the file.

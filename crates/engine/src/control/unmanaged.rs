@@ -117,7 +117,7 @@ impl<B: Backing> Control<B> {
     pub fn measure_at_the_end(&self) {
         let (lease, managed) = (&self.memory.lease, self.memory.budget().used());
         let Some(rough) = self.job.and_then(|_| Rss::roughly().ok()) else { return };
-        let rough = (rough.anonymous + rough.shared).saturating_sub(managed);
+        let rough = rough.pages().saturating_sub(managed);
         let known = lease.unmanaged();
         if rough <= (known + known / 4).max(self.tolerated()) {
             return;
@@ -182,15 +182,15 @@ impl<B: Backing> Control<B> {
     /// What it is: what was found last, where a look at the kernel's counters tells nothing else.
     fn find_unmanaged(&self, last: Option<Exact>) -> Result<Exact, Errno> {
         let managed = self.memory.budget().used();
-        let rough = Rss::anonymous_roughly()?.saturating_sub(managed);
+        let rough = Rss::roughly()?.pages().saturating_sub(managed);
         if let Some(last) = last.filter(|last| last.holds(rough)) {
             return Ok(last);
         }
-        let Rss { anonymous, shared } = Rss::of_process()?;
+        let rss = Rss::of_process()?;
         // Frames come and go meanwhile: the most there were are taken off.
         let managed = managed.max(self.memory.budget().used());
-        let pages = (anonymous + shared).saturating_sub(managed);
-        Ok(Exact { at: Instant::now(), pages, shared, rough })
+        let pages = rss.pages().saturating_sub(managed);
+        Ok(Exact { at: Instant::now(), pages, shared: rss.shared, rough })
     }
 }
 
