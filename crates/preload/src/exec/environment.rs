@@ -82,7 +82,8 @@ impl Job {
     }
 }
 
-/// Reads what the program hands to a call, which may not be there: the kernel is asked once a page.
+/// Reads what the program hands to a call, which may not be there: the kernel is asked whenever
+/// another page follows. So what lies apart has readers of its own.
 struct Reader {
     /// The page that was asked for last.
     page: usize,
@@ -139,12 +140,12 @@ struct Seen {
 impl Seen {
     /// None where the environment cannot be read.
     fn of(environment: Strings) -> Option<Seen> {
-        let (mut seen, mut reader) = (Seen::default(), Reader::new());
+        let (mut seen, mut array, mut reader) = (Seen::default(), Reader::new(), Reader::new());
         if environment.is_null() {
             return Some(seen);
         }
         loop {
-            let string = reader.element(environment, seen.count)?;
+            let string = array.element(environment, seen.count)?;
             if string == 0 {
                 return Some(seen);
             }
