@@ -3,7 +3,7 @@
 
 use overspill_tests::command::{in_mount_namespace, overspill_run, shown};
 use overspill_tests::process::{Outcome, run, wait_until};
-use overspill_tests::scratch::private_file;
+use overspill_tests::scratch::{Room, private_file};
 use overspill_tests::stats::Report;
 use overspill_tests::{Scratch, TIME_LIMIT, clean, is_root, overspill, skipped};
 use std::fs::{self, File};
@@ -27,51 +27,36 @@ fn out_of_room(outcome: &Outcome) {
     );
 }
 
+/// A program fills so many MiB in 16: it ends well where that fits, and else is killed.
+fn fills(room: &Room, baselines: &str, args: &[&str], mib: &str, fits: bool) {
+    let (fills, report) = (SCRATCH.program("fills.c"), room.path.join("stats.json"));
+    let program = ["--stats-json", shown(&report), "--", shown(&fills), mib];
+    let args = [&["--memory", "16M"], args, &program].concat();
+    let outcome = overspill_run(&SCRATCH, baselines, &args);
+    let statistics = Report::read(&report);
+    statistics.check_budgets();
+    if fits {
+        let (status, stderr) = (outcome.status, outcome.stderr.as_str());
+        assert_eq!((status, stderr), (0, ""), "{args:?}: {}", outcome.stdout);
+    } else {
+        out_of_room(&outcome);
+        assert!(statistics.total("oom_kill") > 0, "the process that was killed is not counted");
+    }
+}
+
 #[test]
 fn swap_that_is_too_small() {
     if overspill(&SCRATCH).is_none() {
         return;
     }
     let room = SCRATCH.room("small");
-    let fills = SCRATCH.program("fills.c");
-    let report = room.path.join("stats.json");
     for (size, fits) in [("8M", false), ("80M", true)] {
         for fault in ["thread", "signal"] {
             let file = room.path.join(format!("{size}.{fault}"));
             private_file(&file);
             let swap = format!("{}:{size}", shown(&file));
-            let args = [
-                "--memory",
-                "16M",
-                "--swap",
-                &swap,
-                "--set",
-                "compressed=0",
-                "--fault",
-                fault,
-                "--stats-json",
-            ];
-            let outcome = overspill_run(
-                &SCRATCH,
-                "",
-                &[&args[..], &[shown(&report), "--", shown(&fills), "64"]].concat(),
-            );
-            let statistics = Report::read(&report);
-            statistics.check_budgets();
-            if fits {
-                assert_eq!(
-                    (outcome.status, outcome.stderr.as_str()),
-                    (0, ""),
-                    "{}",
-                    outcome.stdout
-                );
-            } else {
-                out_of_room(&outcome);
-                assert!(
-                    statistics.total("oom_kill") > 0,
-                    "the process that was killed is not counted"
-                );
-            }
+            let args = ["--swap", &swap, "--set", "compressed=0", "--fault", fault];
+            fills(&room, "", &args, "64", fits);
         }
     }
 }
@@ -84,7 +69,6 @@ fn a_compressed_tier_that_is_full() {
         return;
     }
     let room = SCRATCH.room("full");
-    let (fills, report) = (SCRATCH.program("fills.c"), room.path.join("stats.json"));
     for (settings, baselines, fault) in [
         ("compressed=50", "", "thread"),
         ("compressed=90,zswap.incompressible=keep", "", "signal"),
@@ -93,35 +77,8 @@ fn a_compressed_tier_that_is_full() {
     ] {
         // Most of the budget can be used, also by pages that do not compress.
         for (mib, fits) in [("12", true), ("64", false)] {
-            let args = [
-                "--memory",
-                "16M",
-                "--no-swap",
-                "--set",
-                settings,
-                "--fault",
-                fault,
-                "--stats-json",
-                shown(&report),
-            ];
-            let args = [&args[..], &["--", shown(&fills), mib]].concat();
-            let outcome = overspill_run(&SCRATCH, baselines, &args);
-            let statistics = Report::read(&report);
-            statistics.check_budgets();
-            if fits {
-                assert_eq!(
-                    (outcome.status, outcome.stderr.as_str()),
-                    (0, ""),
-                    "{settings} {mib}: {}",
-                    outcome.stdout
-                );
-            } else {
-                out_of_room(&outcome);
-                assert!(
-                    statistics.total("oom_kill") > 0,
-                    "the process that was killed is not counted"
-                );
-            }
+            let args = ["--no-swap", "--set", settings, "--fault", fault];
+            fills(&room, baselines, &args, mib, fits);
         }
     }
 }
