@@ -156,6 +156,9 @@ unsafe fn execute(
     target: File,
     call: impl Fn(*const c_char, Strings, Strings) -> c_int,
 ) -> Option<c_int> {
+    if admit::refuses(target) {
+        return Some(-1);
+    }
     dormant::leave();
     let variables = Arguments::Array(environment);
     // SAFETY: the caller's promise.
@@ -345,9 +348,6 @@ pub unsafe extern "C" fn execve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    if admit::refuses(libc::AT_FDCWD, path, false) {
-        return -1;
-    }
     let real = real!(c"execve" as Execve);
     // SAFETY: the caller's promise.
     unsafe {
@@ -381,9 +381,6 @@ pub unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
     type Fexecve = unsafe extern "C" fn(c_int, Strings, Strings) -> c_int;
-    if admit::refuses(fd, std::ptr::null(), false) {
-        return -1;
-    }
     let real = real!(c"fexecve" as Fexecve);
     // SAFETY: the caller's promise.
     unsafe {
@@ -412,9 +409,6 @@ pub unsafe extern "C" fn execveat(
     flags: c_int,
 ) -> c_int {
     type Execveat = unsafe extern "C" fn(c_int, *const c_char, Strings, Strings, c_int) -> c_int;
-    if admit::refuses(dir, path, false) {
-        return -1;
-    }
     let real = real!(c"execveat" as Execveat);
     let is_empty = || memory::read::<u8>(path as usize) == Some(0);
     let target = match flags & libc::AT_EMPTY_PATH != 0 && is_empty() {
@@ -457,9 +451,6 @@ pub unsafe extern "C" fn execvpe(
     environment: Strings,
 ) -> c_int {
     type Execvpe = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
-    if admit::refuses(libc::AT_FDCWD, file, true) {
-        return -1;
-    }
     let execve = real!(c"execve" as Execve);
     // SAFETY: the caller's promise.
     unsafe {
@@ -557,9 +548,6 @@ unsafe extern "C" fn execute_list(
     rest: *const usize,
     which: u32,
 ) -> c_int {
-    if admit::refuses(libc::AT_FDCWD, path, which == EXECLP) {
-        return -1;
-    }
     let arguments = Arguments::List(first, rest);
     let execve = real!(c"execve" as Execve);
     // SAFETY: a list, which ends with a null; the environment follows in execle(3).

@@ -176,6 +176,7 @@ impl Sharing {
         let mut doing = lock(&self.doing);
         (doing.done, doing.busy, doing.lately_back) = (Done::default(), Instant::now(), 0.0);
         doing.unmanaged = Unmanaged::default();
+        doing.turns = Turns::new(Instant::now());
         self.at_rest.store(false, Relaxed);
     }
 }
@@ -388,8 +389,7 @@ impl<B: Backing> Control<B> {
         if sides.len() > 1 {
             self.give_unused(told.used);
         }
-        let has_token = Some(member.entry()) == holder;
-        let own = Side { lease: member.lease(), told, has_token };
+        let own = side(member);
         let of_job = lease.account.budget();
         let sight = sight(own, doing.strain_now, &sides, of_job);
         if self.settings.token {

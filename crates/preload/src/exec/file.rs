@@ -8,7 +8,10 @@
 use super::directories;
 use crate::{memory, sys};
 use overspill_os::confined;
-use std::ffi::{CStr, c_int};
+use overspill_os::executable::is_musl;
+use std::ffi::{CStr, OsStr, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use syscalls::{Sysno, raw_syscall};
 
 /// Longest path that the kernel takes, with its end.
@@ -62,6 +65,13 @@ impl Path {
     fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
+
+    fn is_executable(&self, directory: c_int) -> bool {
+        let (directory, name) = (directory as isize as usize, self.bytes.as_ptr());
+        // SAFETY: the path ends with a zero.
+        let asked = unsafe { raw_syscall!(Sysno::faccessat, directory, name, libc::X_OK) };
+        sys::check(asked).is_ok()
+    }
 }
 
 /// A descriptor that is closed again where it was opened here.
@@ -70,15 +80,15 @@ struct Descriptor(c_int, bool);
 impl Descriptor {
     /// Opens what can be executed.
     fn open(directory: c_int, path: &Path) -> Option<Descriptor> {
+        // Not what is no program: to open a device may do something.
+        if !path.is_executable(directory) {
+            return None;
+        }
         let (directory, name) = (directory as isize as usize, path.bytes.as_ptr());
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
         // SAFETY: the path ends with a zero.
-        unsafe {
-            // Not what is no program: to open a device may do something.
-            sys::check(raw_syscall!(Sysno::faccessat, directory, name, libc::X_OK)).ok()?;
-            let fd = sys::check(raw_syscall!(Sysno::openat, directory, name, flags, 0)).ok()?;
-            Some(Descriptor(fd as c_int, true))
-        }
+        let fd = unsafe { raw_syscall!(Sysno::openat, directory, name, flags, 0) };
+        sys::check(fd).ok().map(|fd| Descriptor(fd as c_int, true))
     }
 
     /// Reads from a place on; None where there is less.
@@ -105,20 +115,42 @@ impl File {
         confined::is_confined() || self.open().is_none_or(|file| file.takes_library())
     }
 
+    /// A path that leads to it, on the heap; None where there is none, and the kernel is to say so.
+    pub fn path(self) -> Option<PathBuf> {
+        let of_descriptor = |fd: c_int| PathBuf::from("/proc/self/fd").join(fd.to_string());
+        if let File::Open(fd) = self {
+            return Some(of_descriptor(fd));
+        }
+        let (directory, path) = self.find()?;
+        let path = PathBuf::from(OsStr::from_bytes(path.as_bytes()));
+        let is_whole = directory == libc::AT_FDCWD || path.is_absolute();
+        Some(if is_whole { path } else { of_descriptor(directory).join(path) })
+    }
+
     fn open(self) -> Option<Descriptor> {
+        if let File::Open(fd) = self {
+            return Some(Descriptor(fd, false));
+        }
+        let (directory, path) = self.find()?;
+        Descriptor::open(directory, &path)
+    }
+
+    /// The path that names it, and from which directory on.
+    fn find(self) -> Option<(c_int, Path)> {
         match self {
-            File::Open(fd) => Some(Descriptor(fd, false)),
-            File::At(directory, path) => Descriptor::open(directory, &Path::read(path)?),
+            File::Open(_) => None,
+            File::At(directory, path) => Some((directory, Path::read(path)?)),
             File::Search(name) => {
                 let name = Path::read(name)?;
                 if name.as_bytes().contains(&b'/') {
-                    return Descriptor::open(libc::AT_FDCWD, &name);
+                    return Some((libc::AT_FDCWD, name));
                 }
                 // SAFETY: the call that this is about reads the environment, too.
                 let mut places = unsafe { directories() }.split(|byte| *byte == b':');
-                places.find_map(|directory| {
-                    Descriptor::open(libc::AT_FDCWD, &Path::join(directory, &name)?)
-                })
+                let found = places.find_map(|directory| {
+                    Path::join(directory, &name).filter(|path| path.is_executable(libc::AT_FDCWD))
+                });
+                found.map(|path| (libc::AT_FDCWD, path))
             }
         }
     }
@@ -140,8 +172,7 @@ impl Descriptor {
             let len = (len as usize).min(PATH_MAX);
             let Some(read) = self.read(path, &mut bytes[..len]) else { return true };
             let path = CStr::from_bytes_until_nul(&bytes[..read]).unwrap_or_default().to_bytes();
-            let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-            !name.starts_with(b"ld-musl")
+            !is_musl(OsStr::from_bytes(path).as_ref())
         })
     }
 
@@ -168,7 +199,6 @@ fn word<const BYTES: usize>(bytes: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use super::*;
     use std::fs::{self, Permissions};
-    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -196,5 +226,18 @@ mod tests {
         assert!(File::At(libc::AT_FDCWD, path.as_ptr() as usize).takes_library());
         assert!(File::Search(c"sh".as_ptr() as usize).takes_library());
         assert!(File::At(libc::AT_FDCWD, 8).takes_library() && File::Open(-1).takes_library());
+    }
+
+    #[test]
+    fn files_are_found_as_they_are_executed() {
+        let path = |file: File| file.path().map(|path| path.to_str().unwrap().to_owned());
+        let (a, b) = (c"a/b".as_ptr() as usize, c"b".as_ptr() as usize);
+        assert_eq!(path(File::Search(a)).as_deref(), Some("a/b"));
+        assert_eq!(path(File::At(libc::AT_FDCWD, b)).as_deref(), Some("b"));
+        assert_eq!(path(File::At(7, b)).as_deref(), Some("/proc/self/fd/7/b"));
+        assert_eq!(path(File::At(7, c"/x".as_ptr() as usize)).as_deref(), Some("/x"));
+        assert_eq!(path(File::Open(7)).as_deref(), Some("/proc/self/fd/7"));
+        assert!(path(File::Search(c"sh".as_ptr() as usize)).unwrap().ends_with("/sh"));
+        assert_eq!(path(File::Search(c"no-such-program".as_ptr() as usize)), None);
     }
 }

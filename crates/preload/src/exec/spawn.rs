@@ -168,9 +168,13 @@ unsafe fn spawn(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
+    let file = file(path as usize);
+    if admit::refuses(file) {
+        return libc::EPERM;
+    }
     // SAFETY: the caller's promise.
     unsafe {
-        let changed = Copies::changed(environment, file(path as usize));
+        let changed = Copies::changed(environment, file);
         let environment = changed.as_ref().map_or(environment, |(_, changed)| *changed);
         if !looking() {
             return real(pid, path, actions, attributes, arguments, environment);
@@ -217,9 +221,6 @@ pub unsafe extern "C" fn posix_spawn(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    if admit::refuses(libc::AT_FDCWD, path, false) {
-        return libc::EPERM;
-    }
     // SAFETY: the caller's promise.
     unsafe {
         spawn(
@@ -248,9 +249,6 @@ pub unsafe extern "C" fn posix_spawnp(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    if admit::refuses(libc::AT_FDCWD, file, true) {
-        return libc::EPERM;
-    }
     // SAFETY: the caller's promise.
     unsafe {
         spawn(
