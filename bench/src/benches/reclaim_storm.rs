@@ -40,17 +40,17 @@ pub static LADDER: Ladder = Ladder {
             }),
         Step::new(
             "timed",
-            "Two a NUMA node; who waited more than a second looks for four times the high \
+            "Two at once; who waited more than a second looks for four times the high \
              watermark, as first proposed",
         )
-        .from("off", "reclaim.max=auto,reclaim.recheck=timed")
+        .from("off", "reclaim.max=2,reclaim.recheck=timed")
         .published(|| {
             json!({
                 "benchmark_s": 30.4, "sys_s": 294, "elapsed_s": 118, "major_faults": 3_064,
                 "parallel_reclaimers_max": 4, "longest_reclaim": 12_234,
             })
         }),
-        Step::new("wake", "Two a NUMA node; who waited looks for frames whenever it wakes")
+        Step::new("wake", "Two at once; who waited looks for frames whenever it wakes")
             .from("timed", "reclaim.recheck=wake"),
         Step::new("default", "The defaults: a thread reclaims ahead of need besides").set(""),
     ],

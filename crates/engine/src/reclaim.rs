@@ -41,7 +41,7 @@ use crate::workingset::settings::CompressedMax;
 use oom::OomProgress;
 use overspill_os::Errno;
 use overspill_os::backing::{AnonPrivate, Backing};
-use overspill_os::cpu::Topology;
+use overspill_os::cpu::{self, Topology};
 use overspill_os::fault_path::FaultPath;
 use settings::{ReclaimMax, ReclaimSettings};
 use std::ops::Range;
@@ -123,9 +123,6 @@ pub struct Reclaim<B = AnonPrivate> {
     dma_seen: AtomicBool,
 }
 
-/// Threads that may reclaim for themselves at once unless the setting says otherwise, a NUMA node.
-const DIRECT_PER_NODE: usize = 2;
-
 impl<B: Backing> Reclaim<B> {
     /// With buffers for the background thread, `workers` beside it, and as many threads that
     /// reclaim for themselves as the settings say.
@@ -137,11 +134,12 @@ impl<B: Backing> Reclaim<B> {
         settings: ReclaimSettings,
         stats: Stats,
     ) -> Result<Reclaim<B>, Errno> {
-        let nodes = Topology::of_machine().nodes();
+        let budget = memory.lease.account.budget() as usize;
+        let auto = ReclaimMax::auto(Topology::of_machine().nodes(), cpu::available(), budget);
         let direct = match settings.max {
             // In thread delivery there is nobody to throttle.
             _ if !settings.own_faults => 0,
-            ReclaimMax::Auto => DIRECT_PER_NODE * nodes,
+            ReclaimMax::Auto => auto,
             ReclaimMax::Threads(threads) => threads.into(),
             ReclaimMax::Off => ReclaimMax::OFF_THREADS.into(),
         };
@@ -154,9 +152,9 @@ impl<B: Backing> Reclaim<B> {
             let charge = move |costs| memory.budget().charge(each, costs);
             Buffers::new(Rank::Batch, count, || Batch::new(pages, of_swap), charge)
         };
-        let pages = (memory.lease.account.budget() as usize / 64).clamp(32, 128);
+        let pages = (budget / 64).clamp(32, 128);
         let batches = buffers(1 + base.wake.worker_count() + 1, pages, true)?;
-        let direct = buffers(direct, DIRECT_PAGES, direct <= DIRECT_PER_NODE * nodes)?;
+        let direct = buffers(direct, DIRECT_PAGES, direct <= auto)?;
         Ok(Reclaim {
             base: base.clone(),
             stats,

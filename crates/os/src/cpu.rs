@@ -3,9 +3,10 @@
 use rustix::fs::{Mode, OFlags};
 use std::sync::OnceLock;
 
-/// Processors that this process may use.
+/// Processors that this process may use. Found once: files of cgroups are read for that.
 pub fn available() -> usize {
-    std::thread::available_parallelism().map_or(2, |count| count.get())
+    static AVAILABLE: OnceLock<usize> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| std::thread::available_parallelism().map_or(2, |count| count.get()))
 }
 
 /// The processor that the calling thread runs on just now: a hint, since it may move at any moment.

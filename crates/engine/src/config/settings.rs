@@ -70,7 +70,8 @@ pub static SETTINGS: &[Setting<Config>] = &[
         reclaim_max,
         RECLAIM_MAX,
         "How many threads at most reclaim for themselves at once, where faults are served by \
-         signal. The others wait in line. `auto` is two a NUMA node, `off` is no bound."
+         signal. The others wait in line. `auto` is half of the processors, and two a NUMA node at \
+         least; `off` is no bound."
     ),
     setting!(
         "watermark",

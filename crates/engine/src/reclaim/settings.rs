@@ -1,5 +1,6 @@
 //! Who reclaims, how pages leave, and what becomes of an access for which there is no room.
 
+use crate::reclaim::direct::DIRECT_PAGES;
 use crate::units::parse_time;
 use std::fmt;
 use std::str::FromStr;
@@ -35,7 +36,7 @@ pub enum WayOut {
 /// How many threads reclaim for themselves at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReclaimMax {
-    /// Two a NUMA node.
+    /// Half of the processors, see [`ReclaimMax::auto`].
     #[default]
     Auto,
     /// So many.
@@ -51,6 +52,18 @@ impl ReclaimMax {
     pub const OFF_THREADS: u16 = 2048;
     /// Most that can be asked for.
     const THREADS_MAX: u16 = 1024;
+    /// Fewest by default, a NUMA node.
+    const PER_NODE: usize = 2;
+    /// Part of the budget that the buffers of more than the fewest may take.
+    const BUDGET_SHARE: usize = 64;
+
+    /// How many threads unless somebody says: half of the processors, as reclaim is mostly the work
+    /// of a processor, and the other half goes on with the program. With 16 processors and 16
+    /// threads, two take half as long again, and no bound two fifths more.
+    pub(super) fn auto(nodes: usize, processors: usize, budget_pages: usize) -> usize {
+        let fit = budget_pages / ReclaimMax::BUDGET_SHARE / DIRECT_PAGES;
+        (processors / 2).min(fit).max(ReclaimMax::PER_NODE * nodes)
+    }
 }
 
 impl FromStr for ReclaimMax {
@@ -147,6 +160,15 @@ mod tests {
             (Ok(Duration::from_millis(500)), Ok(Duration::ZERO))
         );
         ["2", "11s", ""].iter().for_each(|text| assert_eq!(wait(text), Err(()), "{text}"));
+    }
+
+    #[test]
+    fn by_default_half_of_the_processors_reclaim_and_few_of_a_small_budget() {
+        const GIB: usize = 1 << 18;
+        let auto = ReclaimMax::auto;
+        assert_eq!((auto(1, 1, GIB), auto(1, 4, GIB), auto(1, 16, GIB)), (2, 2, 8));
+        assert_eq!((auto(4, 16, GIB), auto(1, 64, GIB / 64), auto(1, 64, 64)), (8, 2, 2));
+        assert_eq!((auto(1, 64, GIB / 16), auto(1, 1024, 64 * GIB)), (8, 512));
     }
 
     #[test]
