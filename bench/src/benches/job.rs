@@ -40,9 +40,9 @@ pub static LADDER: Ladder = Ladder {
         },
         Table {
             title: "What the busy process with the least and the one with the most have in memory \
-                    after 5 s, of the RAM that there is, and the difference as a part of the mean; \
-                    in MiB: RAM of all processes at most, of it zram's pool, the limit of the \
-                    cgroup or the budget; pages brought in.",
+                    in the first 5 s on average, of the RAM that there is, and the difference as \
+                    a part of the mean; in MiB: RAM of all processes at most, of it zram's pool, \
+                    the limit of the cgroup or the budget; pages brought in.",
             columns: &[
                 wide("least", "share_min", ratio),
                 wide("most", "share_max", ratio),

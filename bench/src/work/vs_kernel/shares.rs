@@ -3,6 +3,7 @@
 use crate::machine::cgroup::Cgroup;
 use crate::measure::host::entry;
 use crate::measure::{Sample, add};
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -11,21 +12,23 @@ use std::time::{Duration, Instant};
 const NAME: &str = "overspill-load";
 const BUSY: &str = "--passes";
 const WAITS: &str = "--processes";
-/// When they are looked at for the last time, and how often before: a job may end sooner.
+/// Until when they are looked at, and how often: a job may end sooner.
 const UNTIL: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What was seen last while all of them were there.
+/// What was seen while all of them were there.
 #[derive(Debug)]
 pub struct Shares {
     began: Instant,
     next: Duration,
-    bytes: Vec<u64>,
+    /// By process, what it had at all looks together.
+    bytes: BTreeMap<u32, u64>,
+    looks: u64,
 }
 
 impl Shares {
     pub fn new() -> Shares {
-        Shares { began: Instant::now(), next: Duration::ZERO, bytes: Vec::new() }
+        Shares { began: Instant::now(), next: Duration::ZERO, bytes: BTreeMap::new(), looks: 0 }
     }
 
     /// Looks at the processes of a cgroup, if it is time to.
@@ -35,25 +38,37 @@ impl Shares {
             return;
         }
         self.next = now + LOOK_EVERY;
-        let bytes: Vec<u64> = cgroup.processes().into_iter().filter_map(resident).collect();
-        if bytes.len() >= self.bytes.len() {
-            self.bytes = bytes;
-        }
+        let seen = |process| Some((process, resident(process)?));
+        self.add(cgroup.processes().into_iter().filter_map(seen).collect());
     }
 
-    /// Tells the shares of a job with `limit` bytes of RAM.
-    pub fn tell(&self, limit: u64, sample: &mut Sample) {
-        let (Some(min), Some(max)) = (self.bytes.iter().min(), self.bytes.iter().max()) else {
+    fn add(&mut self, seen: BTreeMap<u32, u64>) {
+        if seen.len() < self.bytes.len() {
             return;
-        };
-        let mean = self.bytes.iter().sum::<u64>() as f64 / self.bytes.len() as f64;
+        }
+        if seen.len() > self.bytes.len() {
+            (self.bytes, self.looks) = (BTreeMap::new(), 0);
+        }
+        self.looks += 1;
+        seen.into_iter()
+            .for_each(|(process, bytes)| *self.bytes.entry(process).or_default() += bytes);
+    }
+
+    /// Tells the shares of a job with `limit` bytes of RAM, on average.
+    pub fn tell(&self, limit: u64, sample: &mut Sample) {
+        let bytes = || self.bytes.values().map(|bytes| *bytes as f64 / self.looks as f64);
+        let (min, max) = (bytes().fold(f64::INFINITY, f64::min), bytes().fold(0.0, f64::max));
+        if self.looks == 0 || self.bytes.is_empty() {
+            return;
+        }
+        let mean = bytes().sum::<f64>() / self.bytes.len() as f64;
         if limit > 0 {
-            let part = |bytes: u64| bytes as f64 / limit as f64;
+            let part = |bytes: f64| bytes / limit as f64;
             // What the busy process with the least, and with the most, has of the RAM.
-            add(sample, [("share_min", part(*min)), ("share_max", part(*max))]);
+            add(sample, [("share_min", part(min)), ("share_max", part(max))]);
         }
         // By how much these differ, as a part of the mean.
-        add(sample, [("share_spread", (max - min) as f64 / mean.max(1.0))]);
+        add(sample, [("share_spread", (max - min) / mean.max(1.0))]);
     }
 }
 
@@ -81,7 +96,11 @@ mod tests {
             ["share_min", "share_max", "share_spread"].map(|name| sample.get(name).copied())
         };
         assert_eq!(told(&shares), [None; 3]);
-        shares.bytes = vec![50, 100, 90];
+        // Only looks at all of them count; of these the mean does.
+        shares.add([(1, 1000)].into());
+        shares.add([(1, 40), (2, 120), (3, 90)].into());
+        shares.add([(1, 60), (2, 80), (3, 90)].into());
+        shares.add([(2, 1000), (3, 1000)].into());
         assert_eq!(told(&shares), [0.25, 0.5, 0.625].map(Some));
         assert_eq!(resident(std::process::id()), None, "it is another program");
     }

@@ -10,10 +10,11 @@
 //! 2. Its pages come in, for [`FILL_MOST`] at most. Others let it have the processor before they
 //!    bring in pages themselves. Who still waits for pages then does not fit: it gives the token
 //!    back, and tries again a while later, each time a longer one.
-//! 3. Who has come to wait for hardly any keeps it for [`KEEPS`] times as long as that took. So
-//!    what it takes to bring pages in for each turn is a small part of it.
+//! 3. Who has come to wait for hardly any keeps it for as many times as long as that took as there
+//!    are processes that thrash, up to [`KEEPS_MOST`]. So of two each has its turn soon, and of
+//!    many what it takes to bring pages in for each turn is a small part of it.
 //!
-//! Two that thrash have equal shares instead: each can do much with a half.
+//! Over some turns equal processes have equal shares; at any one moment they have not.
 //!
 //! The token is in the account ([`Account::take_token`]), for a moment only: who has it says so
 //! again at each look. A process that is killed or stopped holds nobody up.
@@ -28,11 +29,11 @@ use std::time::{Duration, Instant};
 pub const THRASHES: u64 = 3_000;
 const FILLED: u64 = 1_000;
 /// Processes that thrash where one is to have the token.
-const CROWD: usize = 3;
+const CROWD: usize = 2;
 /// How long the pages of who has it may take to come in.
 const FILL_MOST: Duration = Duration::from_secs(5);
-/// How many times as long it has the token, and within what bounds.
-const KEEPS: u32 = 8;
+/// How many times as long it has the token at most, and within what bounds.
+const KEEPS_MOST: usize = 8;
 const LEAST: Duration = Duration::from_millis(500);
 const MOST: Duration = Duration::from_secs(40);
 /// How long it leaves it to others, and one that does not fit, at first and at most.
@@ -63,6 +64,8 @@ pub struct Turns {
     /// Since when it has the token, and how long it took until it had its pages.
     since: Option<Instant>,
     filled: Option<Duration>,
+    /// How many thrashed when it took it.
+    crowd: usize,
     /// When it may have it next, and how long it waits for that where it does not fit.
     next: Instant,
     retry: Duration,
@@ -71,7 +74,7 @@ pub struct Turns {
 impl Turns {
     /// Of a process that begins.
     pub fn new(now: Instant) -> Turns {
-        Turns { since: None, filled: None, next: now, retry: RETRY_LEAST }
+        Turns { since: None, filled: None, crowd: CROWD, next: now, retry: RETRY_LEAST }
     }
 
     /// Whether the process has the token.
@@ -89,7 +92,7 @@ impl Turns {
                 && sight.is_short
                 && sight.fits;
             self.since = is_due.then_some(now);
-            self.filled = None;
+            (self.filled, self.crowd) = (None, sight.thrashing);
             return is_due;
         };
         let held = now.duration_since(since);
@@ -98,7 +101,10 @@ impl Turns {
             self.retry = RETRY_LEAST;
         }
         let (goes_on, pause) = match self.filled {
-            Some(filled) => (held < (filled * KEEPS).clamp(LEAST, MOST), PAUSE),
+            Some(filled) => {
+                let keeps = self.crowd.min(KEEPS_MOST) as u32;
+                (held < (filled * keeps).clamp(LEAST, MOST), PAUSE)
+            }
             None => (held < FILL_MOST, self.retry),
         };
         if !goes_on && self.filled.is_none() {
@@ -148,23 +154,36 @@ mod tests {
         assert!(takes(IN_NEED));
         assert!(!takes(Sight { is_taken: true, ..IN_NEED }));
         assert!(!takes(Sight { strain: THRASHES - 1, ..IN_NEED }));
-        assert!(!takes(Sight { thrashing: 2, ..IN_NEED }), "two have equal shares");
+        assert!(!takes(Sight { thrashing: 1, ..IN_NEED }), "nobody drives out its pages");
         assert!(!takes(Sight { is_short: false, ..IN_NEED }));
         assert!(!takes(Sight { fits: false, ..IN_NEED }));
     }
 
     #[test]
-    fn who_has_its_pages_keeps_the_token_for_eight_times_as_long_as_that_took() {
+    fn who_has_its_pages_keeps_the_token_the_longer_the_more_thrash() {
+        let lasts = |thrashing, filled| {
+            let (mut turns, now) = (Turns::new(Instant::now()), Instant::now());
+            assert!(turns.is_due(now, Sight { thrashing, ..IN_NEED }));
+            assert!(turns.is_due(now + filled, CONTENT));
+            (1..).find(|at| !turns.is_due(now + filled + ms(*at), CONTENT)).unwrap()
+        };
+        assert_eq!((lasts(2, ms(400)), lasts(5, ms(400))), (400, 1600));
+        assert_eq!((lasts(8, ms(400)), lasts(100, ms(400))), (2800, 2800));
+        assert_eq!(lasts(2, ms(100)), LEAST.as_millis() as u64 - 100);
+    }
+
+    #[test]
+    fn who_has_given_it_back_leaves_it_to_others_first() {
         let now = Instant::now();
         let mut turns = Turns::new(now);
-        assert!(turns.is_due(now, IN_NEED) && turns.is_due(now + ms(150), IN_NEED));
+        let in_need = Sight { thrashing: 8, ..IN_NEED };
+        assert!(turns.is_due(now, in_need) && turns.is_due(now + ms(150), in_need));
         assert!(turns.is_due(now + ms(200), CONTENT));
         // That it waits again does not matter.
-        assert!(turns.is_due(now + ms(1590), IN_NEED));
-        assert!(!turns.is_due(now + ms(1600), IN_NEED));
-        // Then others have it first.
-        assert!(!turns.is_due(now + ms(1700), IN_NEED));
-        assert!(turns.is_due(now + ms(1600) + PAUSE, IN_NEED));
+        assert!(turns.is_due(now + ms(1590), in_need));
+        assert!(!turns.is_due(now + ms(1600), in_need));
+        assert!(!turns.is_due(now + ms(1700), in_need));
+        assert!(turns.is_due(now + ms(1600) + PAUSE, in_need));
     }
 
     #[test]
