@@ -4,7 +4,10 @@
 //! while a thread goes through memory in sequence ([`Streams`]). Around the slot: pages that left
 //! together lie together on the device, and are wanted together more often than not; those around a
 //! slot are read with it into the swap cache, more of them as they are touched, none while they are
-//! not ([`Window`]). Whether a slot has a page at all is looked up before a frame is taken for it.
+//! not ([`Window`]). Where there is room again for what has left, as another process has ended or
+//! much was freed, it comes back in runs as long as the buffers are, whatever is touched: a run of
+//! 64 takes two to three times as long as a page. Whether a slot has a page at all is looked up
+//! before a frame is taken for it.
 //!
 //! Locks: those of the swap cache, for a moment each.
 
@@ -12,6 +15,7 @@ use super::folio::Folios;
 use crate::fault::{Fault, FaultContext};
 use crate::frame::cells::Owner;
 use crate::frame::{Mobility, Need};
+use crate::memory::lease::Growth;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
 use crate::swap::Entry;
@@ -37,8 +41,7 @@ impl<B: Backing> Fault<B> {
         slot: SlotId,
     ) -> Result<(usize, Option<Around>), LoadError> {
         // 1. As many pages as are worth it, if they are on the device and nowhere else.
-        let pages = self.window_around.pages(slot.offset(), self.settings.readahead_max);
-        let run = self.neighbours(slot, pages);
+        let run = self.neighbours(slot, self.pages_around(context, slot));
         if run.len > 1 {
             let own = (slot.offset() - run.first.offset()) as usize;
             let mut around = Around { run, wanted: [false; FOLIO_MAX] };
@@ -54,6 +57,17 @@ impl<B: Backing> Fault<B> {
         }
         self.swap.load_slots(SlotRun { first: slot, len: 1 }, &mut context.buffer, 0)?;
         Ok((0, None))
+    }
+
+    /// Pages of the window around a slot, a power of two: what is worth it, or as many as the
+    /// buffer takes while half of what is on devices has room.
+    fn pages_around(&self, context: &FaultContext, slot: SlotId) -> usize {
+        let max = self.settings.readahead_max;
+        let pages = self.window_around.pages(slot.offset(), max);
+        let most = 1 << (context.buffer.len() >> PAGE_SHIFT).min(FOLIO_MAX).ilog2();
+        let out = self.swap.devices.used_pages();
+        let has_room = max > 1 && self.memory.room() >= (out / 2).max(most as u64);
+        if has_room { most } else { pages }
     }
 
     /// The slots around one that are to be read with it: those of an aligned window of `pages`
@@ -87,11 +101,10 @@ impl<B: Backing> Fault<B> {
         // 1. Into frames. They have an owner before they can be found.
         let mut frames = [None; FOLIO_MAX];
         for (i, slot) in run.slots().enumerate().filter(|(i, _)| was_read && was_wanted[*i]) {
-            let Some(frame) =
-                self.memory.frames.allocator.alloc(0, Mobility::Reclaimable, Need::Fault)
-            else {
-                break;
-            };
+            let alloc =
+                || self.memory.frames.allocator.alloc(0, Mobility::Reclaimable, Need::Fault);
+            let more = || (self.memory.grow() == Growth::Grown).then(alloc).flatten();
+            let Some(frame) = alloc().or_else(more) else { break };
             let range = self.memory.frames.arena.frame_range(frame.0, 1);
             let page = &context.buffer[i << PAGE_SHIFT..][..range.len()];
             let done = self.memory.frames.backing.install(range.start, page, false);

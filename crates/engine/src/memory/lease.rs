@@ -208,6 +208,15 @@ impl<B: Backing> Memory<B> {
         Growth::Nothing
     }
 
+    /// How many pages may come in before others have to leave: what is free above the high
+    /// watermark, and what nobody leases, as far as the lease may grow.
+    pub fn room(&self) -> u64 {
+        let (budget, lease) = (self.budget(), &self.lease);
+        let left = lease.account.budget().saturating_sub(lease.account.leased() + lease.reserve());
+        let may_grow = lease.cap().saturating_sub(budget.limit());
+        budget.free_pages().saturating_sub(budget.high()) + left.min(may_grow)
+    }
+
     /// Leases all that the job has, up to the cap, if there is nobody else; whether the limit is
     /// higher now.
     pub fn take_all(&self) -> bool {
