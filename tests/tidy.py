@@ -7,6 +7,7 @@
 - A method stands in the folder of its type.
 - Functions have at most 70 lines, lines at most 100 columns.
 - Each path and symbol that ARCHITECTURE.md names exists.
+- No decision depends on the time of day, which may be set at any time.
 
 With --count the figures of each crate are printed as well.
 """
@@ -51,6 +52,19 @@ FLOORS = {
         "contents", "usage", "workload", "measure", "model", "render", "machine", "work", "fixture",
         "benches", "lib", "bin", "main",
     ],
+}
+
+# Clocks that somebody may set, and what names them for another reason than to decide by them.
+SETTABLE_CLOCK = re.compile(
+    r"\bSystemTime\b|\bUNIX_EPOCH\b|\bUtc\b|ClockId::(?:Realtime|Tai)\w*"
+    r"|\w*CLOCK_(?:REALTIME|TAI)\w*|\bgettimeofday\b|\blibc::time\b"
+    r"|\bpthread_\w+_timed\w+|\bsem_timedwait\b"
+    r"|\.(?:modified|accessed|created)\(\)|\bst_[acm]time\b"
+)
+NAMED_FOR = {
+    "crates/cli/src/commands/stat.rs": "the time of a sample, as it is printed",
+    "crates/os/src/seccomp.rs": "a flag of the program's futexes, which is passed over",
+    "torture/src/main.rs": "a seed",
 }
 
 TEST_FILES = re.compile(r"(^|/)(tests?|interleavings|explore)(\.rs|/)")
@@ -201,6 +215,18 @@ def check_architecture():
     return found
 
 
+def check_clocks():
+    """Places that read a clock that somebody may set."""
+    found = []
+    for path in tracked("crates/*/src/*.rs", "torture/src/*.rs"):
+        relative = str(path.relative_to(ROOT))
+        text = code_of(without_tests(path.read_text()))
+        for match in SETTABLE_CLOCK.finditer(text) if relative not in NAMED_FOR else ():
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(f"{relative}:{line}: {match.group(0)} may jump: use Instant")
+    return found
+
+
 def count(crate):
     """Lines of a crate without tests, and its longest function."""
     lines, longest = 0, 0
@@ -216,7 +242,7 @@ def count(crate):
 
 def main():
     found = [line for crate, floors in FLOORS.items() for line in check_floors(crate, floors)]
-    found += check_lengths() + check_architecture()
+    found += check_lengths() + check_architecture() + check_clocks()
     print(
         "\n".join(
             found + [f"tidy: {len(found)} findings"] if found else ["tidy: all is as it should be"]

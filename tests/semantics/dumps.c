@@ -73,6 +73,13 @@ int main(void)
     read_smaps();
     sum((uintptr_t)p, (uintptr_t)p + 64 * PAGE, &left_out, &dumped);
     check(left_out == 8 * PAGE && dumped == 56 * PAGE, "and is dumped");
+    /* Also what of it nobody has touched since it came to be there. */
+    char *moved = mremap(p + 16 * PAGE, 8 * PAGE, 32 * PAGE, MREMAP_MAYMOVE);
+    read_smaps();
+    sum((uintptr_t)moved, (uintptr_t)moved + 32 * PAGE, &left_out, &dumped);
+    check(moved != MAP_FAILED && left_out == 32 * PAGE && dumped == 0,
+          "the rest is dumped nowhere, wherever it moves");
+    munmap(moved, 32 * PAGE);
     munmap(p, 64 * PAGE);
     p = mmap(p, 64 * PAGE, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);

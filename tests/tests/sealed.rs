@@ -21,19 +21,20 @@ fn written(
     room: &Room,
     (name, crypt): (&str, &str),
     more: &[&str],
-    (program, arg): (&str, &str),
+    (program, args): (&str, &[&str]),
 ) -> Option<(Job, PathBuf)> {
     let file = room.path.join(name);
     private_file(&file);
     let device = format!("{}:256M{crypt}", file.to_str().unwrap());
     let options = ["--memory", "16M", "--set", "compressed=0", "--swap", &device];
     let options = [&options, more].concat();
-    let job = Job::program(&SCRATCH, name, &options, program, &[&MIB.to_string(), arg])?;
+    let job =
+        Job::program(&SCRATCH, name, &options, program, &[&[&*MIB.to_string()], args].concat())?;
     Some((job, file))
 }
 
 /// One that tells which pages it could not read.
-const UNREADABLE: (&str, &str) = ("unreadable.c", "wait");
+const UNREADABLE: (&str, &[&str]) = ("unreadable.c", &["wait"]);
 
 /// The first words of pages with these numbers, of those that do not compress and some others.
 fn first_words(pages: Range<u64>) -> HashSet<u64> {
@@ -113,17 +114,19 @@ fn what_somebody_wrote_to_the_device_is_not_given_to_the_program() {
     }
 }
 
-/// Also where a device would show it.
+/// Also where a device would show it: what is locked, and what is to be in no core dump.
 #[test]
-fn locked_memory_is_on_no_device() {
+fn memory_that_stays_is_on_no_device() {
     let room = SCRATCH.room("locked");
     let (locked, others) = (first_words(MIB << 8..(MIB + 2) << 8), first_words(0..MIB << 8));
-    for fault in ["thread", "signal"] {
-        let (name, more) = (format!("locked-{fault}"), ["--fault", fault]);
-        let written = written(&room, (&name, ",crypt=off"), &more, ("locked.c", "2"));
+    let ways: [(&str, &[&str]); 2] = [("locked", &["2"]), ("undumped", &["2", "undumped"])];
+    for (fault, (way, args)) in ["thread", "signal"].into_iter().flat_map(|f| ways.map(|w| (f, w)))
+    {
+        let (name, more) = (format!("{way}-{fault}"), ["--fault", fault]);
+        let written = written(&room, (&name, ",crypt=off"), &more, ("locked.c", args));
         let Some((job, file)) = written else { return };
         assert!(found(&file, &others) > others.len() / 2);
-        assert_eq!(found(&file, &locked), 0);
+        assert_eq!(found(&file, &locked), 0, "{name}");
         job.signal(Signal::TERM);
         assert_eq!(job.end(), (0, "all ok\n".to_owned(), String::new()));
     }

@@ -165,7 +165,8 @@ static void remap(struct worker *w)
 static void advise(struct worker *w)
 {
     static const int KEEP[] = {MADV_COLD, MADV_PAGEOUT, MADV_WILLNEED, MADV_HUGEPAGE,
-                               MADV_NOHUGEPAGE, MADV_RANDOM, MADV_NORMAL};
+                               MADV_NOHUGEPAGE, MADV_RANDOM, MADV_NORMAL, MADV_DONTDUMP,
+                               MADV_DODUMP};
     size_t from, count;
     struct region *r = some(w, &from, &count, 64);
     char *at = r->at + from * PAGE;

@@ -38,6 +38,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// and swapoff), errors (a device loses its pages). Only where asked for: break and hang, which are
 /// findings of the load itself.
 ///
+/// The machine's time is not set: nothing of the engine goes by the time of day, as `make tidy`
+/// checks.
+///
 /// Exit status: 0 if nothing was found, 1 if something was, 2 for a mistake on the command line, 3
 /// if it could not be tried.
 #[derive(Debug, Parser)]

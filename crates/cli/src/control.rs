@@ -145,16 +145,18 @@ fn converse(mut stream: UnixStream, job: &Job) -> io::Result<()> {
     stream.write_all(&protocol::line(&Answer { version: VERSION, reply }))
 }
 
-/// Reads up to the end of a line, which is left out.
+/// Reads up to the end of a line, which is left out. What has come by the deadline counts, also if
+/// this process did not run meanwhile.
 fn read_line(stream: &mut UnixStream, longest: usize, deadline: Instant) -> io::Result<Vec<u8>> {
-    let mut line = Vec::new();
+    let (mut line, mut is_late) = (Vec::new(), false);
     let mut part = [0; 4096];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if is_late {
             return Err(io::Error::new(ErrorKind::TimedOut, "it did not come in time"));
         }
-        stream.set_read_timeout(Some(left))?;
+        is_late = left.is_zero();
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
         let count = match stream.read(&mut part) {
             Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "it has no end")),
             Ok(count) => count,
@@ -448,6 +450,17 @@ mod tests {
         }
         drop(control);
         fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// Where there are more processes than processors, whoever asks may not run for a while.
+    #[test]
+    fn an_answer_that_has_come_counts_also_when_it_is_read_late() {
+        let (mut asks, mut answers) = UnixStream::pair().unwrap();
+        let late = Instant::now();
+        answers.write_all(b"here\n").unwrap();
+        assert_eq!(read_line(&mut asks, REPLY_MAX, late).unwrap(), b"here");
+        let silent = read_line(&mut asks, REPLY_MAX, late).unwrap_err();
+        assert_eq!(silent.kind(), ErrorKind::TimedOut);
     }
 
     #[test]

@@ -260,10 +260,43 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn each_word_is_parsed_and_shown_as_itself() {
         table::check(SETTINGS);
+    }
+
+    proptest! {
+        /// Whatever is asked for is either refused with a sentence, or what is shown of it is the
+        /// same once more.
+        #[test]
+        fn any_list_is_applied_or_refused(
+            names in prop::collection::vec(
+                (0..SETTINGS.len(), "[a-z0-9:./%+ -]{0,12}|[0-9]{1,4}(K|M|G|%|ms)?|auto|off"),
+                0..4,
+            ),
+            noise in ".{0,12}",
+        ) {
+            let named = |(at, value): &(usize, String)| format!("{}={value}", SETTINGS[*at].name());
+            let named: Vec<_> = names.iter().map(named).collect();
+            for list in [named.join(","), noise] {
+                let mut config = Config::default();
+                if let Err(bad) = config.apply_settings(&list) {
+                    prop_assert!(!bad.to_string().is_empty());
+                    continue;
+                }
+                let shown = |config: &Config| -> Vec<String> {
+                    let show = |one: &table::Setting<Config>| {
+                        format!("{}={}", one.name(), one.show(config))
+                    };
+                    SETTINGS.iter().map(show).collect()
+                };
+                let mut again = Config::default();
+                again.apply_settings(&shown(&config).join(",")).unwrap();
+                prop_assert_eq!(shown(&config), shown(&again));
+            }
+        }
     }
 
     #[test]

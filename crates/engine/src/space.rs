@@ -187,9 +187,10 @@ impl<B: Backing> Space<B> {
         // MCL_FUTURE locks what there is room for: a program is not denied memory for having asked
         // for too much once.
         let mut region = Region::managed(prot);
-        region.pinned = flags.locked || self.locks_future() && self.charge_pinned(count).is_ok();
+        region.pinned = flags.locked
+            || self.locks_future() && self.charge_pinned(&regions, count, count).is_ok();
         if flags.locked {
-            self.charge_pinned(count)?;
+            self.charge_pinned(&regions, count, count)?;
         }
         vm::protect(self.memory.address_range(pages.clone()), prot)?;
         self.set_access(pages.clone(), prot.readable());
@@ -266,7 +267,7 @@ impl<B: Backing> Space<B> {
                         let _ = vm::advise(addresses.clone(), undo);
                     }
                 }
-                if region.pinned || regions.is_held(&part) {
+                if region.stays() || regions.is_held(&part) {
                     self.set_pinned(part.clone(), false);
                 }
                 self.clear(part.clone())?;
@@ -427,6 +428,9 @@ impl<B: Backing> Space<B> {
             if region.pinned {
                 self.set_pinned(pages.clone(), false);
                 regions.update(pages.clone(), |r| r.pinned = false);
+            }
+            if region.kept && region.kind == Kind::Managed {
+                self.set_pinned(pages.clone(), true);
             }
             if region.kind == Kind::Foreign {
                 foreign.push(addresses);

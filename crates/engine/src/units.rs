@@ -255,6 +255,7 @@ impl serde::Serialize for Uuid {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn sizes_parse_as_documented() {
@@ -276,6 +277,21 @@ mod tests {
             ["", "M", "-1", "1.5", "1.", "12X", "1e3", "0x10", "99999999999T", "1.2.3M", "1 2"]
         {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_size_is_text_and_back(size in any::<u64>(), shift in 0u32..64) {
+            prop_assert_eq!(Bytes(size >> shift).exact().parse(), Ok(Bytes(size >> shift)));
+        }
+
+        #[test]
+        fn any_text_is_a_size_or_none(text in "[0-9.]{0,24} ?[kmgtKMGT]?i?[bB]?|.{0,20}") {
+            if let Ok(size) = text.parse::<Bytes>() {
+                prop_assert_eq!(size.exact().parse(), Ok(size));
+            }
+            let _ = parse_time(&text);
         }
     }
 

@@ -52,6 +52,9 @@ pub trait Backing: Send + Sync + 'static {
     /// Takes a range out of management: present pages stay, absent ones are the kernel's to fill;
     /// wakes who waits.
     fn unregister(&self, range: Range<usize>) -> Result<(), Errno>;
+    /// Makes a page that is shared since a fork the process's own, and writable; waits for nobody.
+    /// A page that the program has dropped meanwhile, by a call of its own, is one of zeros then.
+    fn make_exclusive(&self, page: Range<usize>) -> Result<(), Errno>;
     /// Whether pages can be moved.
     fn can_move(&self) -> bool;
     /// Whether ranges can be poisoned.
@@ -139,11 +142,57 @@ impl Backing for AnonPrivate {
         self.uffd.unregister(range)
     }
 
+    fn make_exclusive(&self, page: Range<usize>) -> Result<(), Errno> {
+        if self.uffd.features().has(Features::SIGBUS) {
+            self.unprotect(page.clone())?;
+            return vm::make_exclusive(page);
+        }
+        // Where it is absent after all, a fault would be an event that nobody serves while the
+        // caller owns the page. So the kernel has the page for this moment.
+        self.unregister(page.clone())?;
+        let made = vm::make_exclusive(page.clone());
+        self.register(page).expect("a page that was registered can be so again");
+        made
+    }
+
     fn can_move(&self) -> bool {
         self.uffd.features().has(Features::MOVE)
     }
 
     fn can_poison(&self) -> bool {
         self.uffd.features().has(Features::POISON)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    /// By an inline madvise(2), between the look that found it and the write.
+    #[test]
+    fn who_makes_a_page_exclusive_that_was_dropped_waits_for_nobody() {
+        let Ok((uffd, _)) = Uffd::open(Features(0), Features(0), false) else {
+            return eprintln!("SKIPPED: this user may not have the kernel's faults");
+        };
+        let page = vm::reserve(PAGE_SIZE, PAGE_SIZE).unwrap();
+        let range = page..page + PAGE_SIZE;
+        vm::protect(range.clone(), vm::Prot::READ_WRITE).unwrap();
+        let backing = AnonPrivate::new(uffd);
+        backing.register(range.clone()).unwrap();
+        let (done, is_done) = channel();
+        std::thread::spawn(move || {
+            let made = backing.make_exclusive(range.clone());
+            done.send((backing, made)).unwrap();
+        });
+        let (backing, made) = is_done.recv_timeout(Duration::from_secs(20)).expect("it waits");
+        made.unwrap();
+        let mut content = [7; PAGE_SIZE];
+        vm::copy_page(page, &mut content);
+        assert_eq!(content, [0; PAGE_SIZE]);
+        // It is managed as before.
+        backing.discard(page..page + PAGE_SIZE).unwrap();
+        assert_eq!(backing.install(page, &[5; PAGE_SIZE], false).stop, None);
     }
 }

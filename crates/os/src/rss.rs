@@ -39,7 +39,7 @@ impl Rss {
 
     /// All of them.
     pub fn pages(self) -> u64 {
-        self.anonymous + self.shared
+        self.anonymous.saturating_add(self.shared)
     }
 
     /// From the text of the file.
@@ -79,6 +79,7 @@ fn read<'a>(path: &CStr, text: &'a mut [u8]) -> Result<&'a str, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn figures_are_found_by_their_names() {
@@ -86,6 +87,15 @@ mod tests {
             Pss_Anon:    70 kB\nPss_Shmem:      13 kB\nAnonymous:           104 kB\n";
         assert_eq!(Rss::parse(text), Rss { anonymous: 26, shared: 4 });
         assert_eq!(Rss::parse("Anonymous: many kB\nPss_Shmem: 4\n"), Rss::default());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_has_figures(
+            text in "((Anonymous|Pss_Shmem):? *[0-9]{0,21} ?(kB)?\n|.{0,30}\n){0,9}",
+        ) {
+            let _ = Rss::parse(&text).pages();
+        }
     }
 
     #[test]

@@ -99,7 +99,9 @@ impl Reader {
     fn line(&mut self, line: &str) {
         if let Some(kib) = line.strip_prefix("Anonymous:") {
             let kib = kib.trim().strip_suffix(" kB").and_then(|kib| kib.parse::<u64>().ok());
-            self.kinds.0[self.kind as usize] += kib.unwrap_or(0).div_ceil(PAGE_SIZE as u64 >> 10);
+            let pages = kib.unwrap_or(0).div_ceil(PAGE_SIZE as u64 >> 10);
+            let sum = &mut self.kinds.0[self.kind as usize];
+            *sum = sum.saturating_add(pages);
         } else if let Some((range, access, path)) = head(line) {
             self.kind = self.classify(&range, access, path);
             self.is_guard =
@@ -146,6 +148,7 @@ fn head(line: &str) -> Option<(Range<usize>, &str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn kinds(mappings: &[(&str, u64)]) -> Kinds {
         let text: String = mappings
@@ -177,6 +180,28 @@ mod tests {
         ]);
         let pages = [13, 100, 4, 3, 6, 10, 11, 1000];
         assert_eq!(kinds, Kinds(pages), "{kinds:?}");
+    }
+
+    /// What a line of the list may look like, and what it may not.
+    fn any_line() -> impl Strategy<Value = String> {
+        prop_oneof![
+            any::<(u64, u64, bool)>().prop_map(|(a, b, x)| format!(
+                "{a:x}-{b:x} rw{}p 0 0:0 0",
+                if x { 'x' } else { '-' }
+            )),
+            any::<u64>().prop_map(|kib| format!("Anonymous: {kib} kB")),
+            "[0-9a-f]{0,17}-?[0-9a-f]{0,17} ?[rwxp-]{0,5} ?[0-9a-f: ]{0,30}(/|\\[)?.{0,20}",
+            ".{0,80}",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_has_some_kinds(lines in prop::collection::vec(any_line(), 0..40)) {
+            let mut reader = Reader::new(0x4000_0000..0x8000_0000);
+            lines.iter().for_each(|line| reader.line(line));
+            let _ = Kinds::of_text(&lines.join("\n"));
+        }
     }
 
     #[test]

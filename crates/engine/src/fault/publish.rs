@@ -78,6 +78,10 @@ impl<B: Backing> Fault<B> {
         let mut keeps = [false; FOLIO_MAX];
         if clean {
             self.swap.index.came_back(run, &mut keeps);
+            // What stays in memory is to be nowhere else.
+            for (i, keep) in keeps.iter_mut().enumerate().take(frames.len()) {
+                *keep &= !self.memory.words.load(PageIndex(page.0 + i)).is_pinned();
+            }
         }
         for (i, (slot, frame)) in run.slots().zip(frames).enumerate() {
             let page = PageIndex(page.0 + i);

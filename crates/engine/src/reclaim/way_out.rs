@@ -15,7 +15,6 @@ use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, page_mut};
 use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::uffd::Stop;
-use overspill_os::vm;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
@@ -274,8 +273,7 @@ impl<B: Backing> Reclaim<B> {
             self.swap.drop_copy(page, word);
         }
         // 2. Write.
-        self.memory.frames.backing.unprotect(range.clone()).is_ok()
-            && vm::make_exclusive(range).is_ok()
+        self.memory.frames.backing.make_exclusive(range).is_ok()
     }
 
     /// Gives pages that have moved to frames from `frame` on their new words, and their own frames

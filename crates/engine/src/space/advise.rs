@@ -33,7 +33,17 @@ impl<B: Backing> Space<B> {
                 return Err(Errno::PERM);
             }
             match what {
-                advice::DONTDUMP | advice::DODUMP => self.note_advice(&mut regions, part, what)?,
+                advice::DONTDUMP | advice::DODUMP => {
+                    self.note_advice(&mut regions, part, what)?;
+                    let region = Region { undumped: what == advice::DONTDUMP, ..*region };
+                    match region.kind {
+                        Kind::Foreign => {}
+                        Kind::Managed if region.undumped => {
+                            self.keep(&mut regions, part.clone(), region);
+                        }
+                        Kind::Managed => self.let_go(&mut regions, part.clone(), region),
+                    }
+                }
                 advice::DONTFORK | advice::DOFORK | advice::WIPEONFORK | advice::KEEPONFORK => {
                     self.note_advice(&mut regions, part, what)?;
                 }
@@ -74,6 +84,8 @@ impl<B: Backing> Space<B> {
                 advice::DOFORK => region.dont_fork = false,
                 advice::WIPEONFORK => region.wipe_on_fork = true,
                 advice::KEEPONFORK => region.wipe_on_fork = false,
+                advice::DONTDUMP => region.undumped = true,
+                advice::DODUMP => region.undumped = false,
                 _ => {}
             }
         });

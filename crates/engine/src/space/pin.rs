@@ -1,16 +1,20 @@
-//! mlock, munlock and mlockall: pages that stay in memory.
+//! mlock, munlock and mlockall, and what is to be in no core dump: pages that stay in memory.
 
 use crate::base::seeded::{Bug, is_seeded};
 use crate::base::sync::Backoff;
 use crate::memory::extent;
 use crate::memory::lease::Growth;
+use crate::memory::word::State;
 use crate::space::Space;
-use crate::space::regions::Kind;
+use crate::space::regions::{Kind, Region, RegionMap};
 use crate::units::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::backing::Backing;
 use overspill_os::{Errno, Rlimit, vm};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// The part of the budget that memory may have which stays because no core dump is to have it.
+const KEPT_PART: usize = 8;
 
 /// mlockall's flags.
 const MCL_CURRENT: u32 = 1;
@@ -35,14 +39,11 @@ impl<B: Backing> Space<B> {
             parts.into_iter().partition(|(_, r)| r.kind == Kind::Managed);
         let fresh =
             || managed.iter().filter(|(_, region)| !region.pinned).map(|(part, _)| part.clone());
-        self.charge_pinned(fresh().map(|part| part.len()).sum())?;
+        let come = managed.iter().filter(|(_, region)| !region.stays());
+        let come = come.map(|(part, _)| part.len()).sum();
+        self.charge_pinned(&regions, fresh().map(|part| part.len()).sum(), come)?;
         regions.update(pages.clone(), |region| region.pinned = true);
-        fresh().for_each(|part| self.set_pinned(part, true));
-        // Reclaim that began before may still protect them.
-        fresh()
-            .flat_map(extent::split)
-            .filter(|_| !is_seeded(Bug::PinWithoutExtent))
-            .for_each(|(index, _)| drop(self.memory.extents.lock(index)));
+        fresh().for_each(|part| self.have_stay(part));
         drop(regions);
         let mut complete = pages == wanted;
         for (part, _) in foreign {
@@ -80,7 +81,7 @@ impl<B: Backing> Space<B> {
         let mut regions = self.regions();
         if regions.release(&pages) {
             let free =
-                regions.overlapping(pages).filter(|(_, r)| r.kind == Kind::Managed && !r.pinned);
+                regions.overlapping(pages).filter(|(_, r)| r.kind == Kind::Managed && !r.stays());
             free.flat_map(|(part, _)| regions.not_held(part))
                 .for_each(|part| self.set_pinned(part, false));
         }
@@ -96,6 +97,7 @@ impl<B: Backing> Space<B> {
         let pinned: Vec<_> = regions.overlapping(pages.clone()).filter(|(_, r)| r.pinned).collect();
         for (part, region) in pinned {
             match region.kind {
+                Kind::Managed if region.kept => {}
                 Kind::Managed => {
                     regions.not_held(part).into_iter().for_each(|part| self.set_pinned(part, false))
                 }
@@ -139,29 +141,94 @@ impl<B: Backing> Space<B> {
         all.into_iter().try_for_each(|pages| self.unpin(self.memory.address_range(pages)))
     }
 
-    /// Room for more pinned pages: half of the budget at most, so that the rest can still turn
-    /// over.
-    pub(super) fn charge_pinned(&self, pages: usize) -> Result<(), Errno> {
-        let after = self.memory.pinned_pages.load(Relaxed) + pages;
+    /// MADV_DONTDUMP: what is to be in no core dump is to be on no device, so it stays in memory.
+    /// Programs leave out what is secret, and also what is merely large: an eighth of the budget is
+    /// kept at most, and what does not fit in there leaves as any other memory does.
+    pub(super) fn keep(&self, regions: &mut RegionMap, part: Range<usize>, region: Region) {
+        let come = if region.pinned { 0 } else { part.len() };
+        let most = self.memory.lease.account.budget() as usize / KEPT_PART;
+        if region.kept || regions.kept_pages() + part.len() > most || !self.has_room_to_stay(come) {
+            return;
+        }
+        regions.update(part.clone(), |region| region.kept = true);
+        self.have_stay(part.clone());
+        // What is compressed would go on to a device by and by.
+        let is_stored = |page: &usize| {
+            matches!(self.memory.words.load(PageIndex(*page)).state(), State::Stored(_))
+        };
+        part.filter(is_stored).for_each(|page| self.bring_in(page..page + 1, region.access()));
+    }
+
+    /// MADV_DODUMP.
+    pub(super) fn let_go(&self, regions: &mut RegionMap, part: Range<usize>, region: Region) {
+        if region.kept {
+            regions.update(part.clone(), |region| region.kept = false);
+            let free = if region.pinned { Vec::new() } else { regions.not_held(part) };
+            free.into_iter().for_each(|part| self.set_pinned(part, false));
+        }
+    }
+
+    /// What more of a region has where it grows: it stays as far as there is room.
+    pub(super) fn grown(&self, regions: &RegionMap, region: Region, pages: usize) -> Region {
+        let pinned = region.pinned && self.charge_pinned(regions, pages, pages).is_ok();
+        let most = self.memory.lease.account.budget() as usize / KEPT_PART;
+        let kept = region.kept
+            && regions.kept_pages() + pages <= most
+            && (pinned || self.has_room_to_stay(pages));
+        Region { guard: false, pinned, kept, ..region }
+    }
+
+    /// Room for more locked pages, of which so many come to those that stay.
+    pub(super) fn charge_pinned(
+        &self,
+        regions: &RegionMap,
+        pages: usize,
+        come: usize,
+    ) -> Result<(), Errno> {
         let allowed = match Rlimit::memlock() {
             Some(0) if pages > 0 => return Err(Errno::PERM),
             Some(bytes) => (bytes as usize) >> PAGE_SHIFT,
             None => usize::MAX,
         };
+        let is_allowed = regions.locked_pages() + pages <= allowed;
+        if is_allowed && self.has_room_to_stay(come) { Ok(()) } else { Err(Errno::NOMEM) }
+    }
+
+    /// Whether more pages may stay in memory: half of the budget at most, so that the rest can
+    /// still turn over.
+    fn has_room_to_stay(&self, come: usize) -> bool {
+        let after = self.memory.pinned_pages.load(Relaxed) + come;
+        if come == 0 {
+            return true;
+        }
         // What this process leases follows what it uses: there may be more for it.
         let mut backoff = Backoff::default();
-        while after <= allowed && after > self.pinned_max() {
+        while after > self.pinned_max() {
             match self.memory.grow() {
                 Growth::Grown => {}
                 Growth::UnderWay => backoff.wait(),
-                Growth::Nothing => break,
+                Growth::Nothing => return false,
             }
         }
-        if after > allowed.min(self.pinned_max()) { Err(Errno::NOMEM) } else { Ok(()) }
+        true
     }
 
     fn pinned_max(&self) -> usize {
         self.memory.budget().limit() as usize / 2
+    }
+
+    /// Has pages stay in memory, and on no device. Reclaim that began before may still protect
+    /// them; and what the compressed tier has of pages in memory would go on to a device by and by.
+    fn have_stay(&self, pages: Range<usize>) {
+        self.set_pinned(pages.clone(), true);
+        for (index, part) in extent::split(pages).filter(|_| !is_seeded(Bug::PinWithoutExtent)) {
+            let _extent = self.memory.extents.lock(index);
+            for page in self.memory.extents.touched(index, part) {
+                let word = self.memory.words.lock(page);
+                self.swap.drop_copy(page, word);
+                self.memory.words.unlock_as(page, word.clean(false));
+            }
+        }
     }
 
     pub(super) fn set_pinned(&self, pages: Range<usize>, on: bool) {

@@ -32,6 +32,10 @@ pub struct Region {
     pub sealed: bool,
     /// mlock.
     pub pinned: bool,
+    /// MADV_DONTDUMP: no core dump has it.
+    pub undumped: bool,
+    /// And it stays in memory, so that no device has it either.
+    pub kept: bool,
     /// MADV_DONTFORK: the child of a fork does not have it.
     pub dont_fork: bool,
     /// MADV_WIPEONFORK: the child of a fork reads zeros.
@@ -53,6 +57,8 @@ impl Region {
             guard: false,
             sealed: false,
             pinned: false,
+            undumped: false,
+            kept: false,
             dont_fork: false,
             wipe_on_fork: false,
             hole: false,
@@ -65,9 +71,14 @@ impl Region {
         if self.guard { Prot::NONE } else { self.prot }
     }
 
+    /// Whether its pages stay in memory once they are there.
+    pub fn stays(&self) -> bool {
+        self.pinned || self.kept
+    }
+
     /// Whether the program has one mapping where one region follows the other.
     pub fn is_one_with(self, other: Region) -> bool {
-        Region { guard: other.guard, ..self } == other
+        Region { guard: other.guard, kept: other.kept, ..self } == other
     }
 
     /// One that is not managed.
@@ -83,6 +94,9 @@ pub struct RegionMap {
     gaps: Gaps,
     mapped: usize,
     window: Range<usize>,
+    /// Managed pages that are locked, and that are kept.
+    locked: usize,
+    kept: usize,
     /// Pages from here on are left out of core dumps.
     dump_end: usize,
     /// What is held in memory for a while, as often as it is held.
@@ -110,6 +124,8 @@ impl RegionMap {
             regions: BTreeMap::new(),
             gaps,
             mapped: 0,
+            locked: 0,
+            kept: 0,
             dump_end: pages.end,
             window: pages,
             held: Vec::new(),
@@ -119,6 +135,16 @@ impl RegionMap {
     /// Number of mapped pages.
     pub fn mapped_pages(&self) -> usize {
         self.mapped
+    }
+
+    /// Number of managed pages that are locked.
+    pub fn locked_pages(&self) -> usize {
+        self.locked
+    }
+
+    /// Number of managed pages that are kept.
+    pub fn kept_pages(&self) -> usize {
+        self.kept
     }
 
     /// A free run of `pages` pages whose start is a multiple of `align`, as low as can be found
@@ -211,6 +237,8 @@ impl RegionMap {
 
     /// Puts a region in, joined with equal neighbours. Its pages are in no gap and no region.
     fn join(&mut self, mut pages: Range<usize>, region: Region) {
+        let [locked, kept] = staying(&pages, &region);
+        (self.locked, self.kept) = (self.locked + locked, self.kept + kept);
         if let Some((&start, &(end, before))) = self.regions.range(..pages.start).next_back()
             && end == pages.start
             && before == region
@@ -242,6 +270,8 @@ impl RegionMap {
         let (&start, &(end, region)) =
             self.regions.range(..=part.start).next_back().expect("the part is mapped");
         assert!(end >= part.end);
+        let [locked, kept] = staying(&part, &region);
+        (self.locked, self.kept) = (self.locked - locked, self.kept - kept);
         self.regions.remove(&start);
         if start < part.start {
             self.regions.insert(start, (part.start, region));
@@ -308,9 +338,12 @@ impl RegionMap {
         Some(DumpChange { pages: end.min(before)..end.max(before), dumped: end > before })
     }
 
-    /// Panics unless regions and gaps tile the window.
+    /// Panics unless regions and gaps tile the window, and the figures are right.
     #[cfg(test)]
     fn check(&self, window: Range<usize>) {
+        let all = self.iter().map(|(pages, region)| staying(&pages, &region));
+        let sum = all.fold([0, 0], |[a, b], [locked, kept]| [a + locked, b + kept]);
+        assert_eq!(sum, [self.locked, self.kept]);
         let mut tiles: Vec<_> = self.regions.iter().map(|(&s, &(e, _))| (s, e)).collect();
         let mapped: usize = tiles.iter().map(|(s, e)| e - s).sum();
         assert_eq!(mapped, self.mapped);
@@ -327,6 +360,12 @@ impl RegionMap {
         // Gaps are joined: no two meet.
         assert!(gaps.windows(2).all(|pair| pair[0].end < pair[1].start));
     }
+}
+
+/// How many pages of a region are locked, and how many kept. The kernel counts its own.
+fn staying(pages: &Range<usize>, region: &Region) -> [usize; 2] {
+    let is_managed = region.kind == Kind::Managed;
+    [region.pinned, region.kept].map(|stays| if stays && is_managed { pages.len() } else { 0 })
 }
 
 #[cfg(test)]

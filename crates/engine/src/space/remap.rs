@@ -112,7 +112,8 @@ impl<B: Backing> Space<B> {
         let region = movable(regions, old.clone())?;
         let tail = old.end..old.start + count;
         if !keep_old && tail.end <= self.memory.words.len() && regions.is_free(tail.clone()) {
-            self.map_part(regions, tail, Region { guard: false, ..region })?;
+            let grown = self.grown(regions, region, tail.len());
+            self.map_part(regions, tail, grown)?;
             return Ok(old.start);
         }
         if !moves {
@@ -138,8 +139,10 @@ impl<B: Backing> Space<B> {
         let parts: Vec<_> = regions.overlapping(old.clone()).collect();
         let Some(&(_, region)) = parts.first() else { return Ok(()) };
         let there = |page: usize| page - old.start + new.start;
-        let grown = Region { guard: false, ..region };
+        let grown = self.grown(regions, region, new.len() - old.len());
         self.set_access(old.clone(), false);
+        let stay = parts.iter().filter(|(_, region)| region.stays());
+        stay.for_each(|(part, _)| self.set_pinned(there(part.start)..there(part.end), true));
         let moved = self.move_content(old.clone(), new.start).and_then(|()| {
             let mut mapped = parts.iter().try_for_each(|(part, region)| {
                 self.map_part(regions, there(part.start)..there(part.end), *region)
@@ -158,12 +161,9 @@ impl<B: Backing> Space<B> {
             .iter()
             .for_each(|(part, region)| self.set_access(part.clone(), region.access().readable()));
         if let Err(errno) = moved {
-            regions.insert(new.clone(), grown);
+            regions.insert(new.clone(), Region { pinned: true, ..grown });
             self.clear_out(regions, new)?;
             return Err(errno);
-        }
-        if region.pinned {
-            self.set_pinned(new, true);
         }
         if !keep_old {
             return self.clear_out(regions, old);
@@ -180,8 +180,15 @@ impl<B: Backing> Space<B> {
         pages: Range<usize>,
         region: Region,
     ) -> Result<(), Errno> {
-        vm::protect(self.memory.address_range(pages.clone()), region.access())?;
+        let addresses = self.memory.address_range(pages.clone());
+        vm::protect(addresses.clone(), region.access())?;
+        if region.undumped {
+            vm::advise(addresses, advice::DONTDUMP)?;
+        }
         self.set_access(pages.clone(), region.access().readable());
+        if region.stays() {
+            self.set_pinned(pages.clone(), true);
+        }
         regions.insert(pages, region);
         Ok(())
     }

@@ -65,6 +65,7 @@ fn checksum(word: u64, data: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_trailer_keeps_its_parts_and_fits_its_data_only() {
@@ -77,6 +78,22 @@ mod tests {
             let mut bytes = trailer.to_bytes();
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert!(!Trailer::from_bytes(bytes).fits(&data), "bit {bit}");
+        }
+    }
+
+    proptest! {
+        /// A stray write of the program's may have hit it.
+        #[test]
+        fn any_bytes_are_a_trailer(
+            bytes in any::<[u8; TRAILER_BYTES]>(),
+            data in prop::collection::vec(any::<u8>(), 1..64),
+        ) {
+            let trailer = Trailer::from_bytes(bytes);
+            prop_assert_eq!(trailer.to_bytes(), bytes);
+            let len = trailer.len_bytes();
+            prop_assert!(len.is_none_or(|len| (1..=OBJECT_BYTES_MAX).contains(&len)));
+            prop_assert!(trailer.owner() < 1 << OWNER_BITS);
+            prop_assert!(!trailer.fits(&data) || Trailer::new(trailer.owner(), &data) == trailer);
         }
     }
 

@@ -343,6 +343,10 @@ impl Backing for Simulated {
         Ok(())
     }
 
+    fn make_exclusive(&self, _page: Range<usize>) -> Result<(), Errno> {
+        Ok(())
+    }
+
     fn can_move(&self) -> bool {
         self.can_move
     }

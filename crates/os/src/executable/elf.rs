@@ -50,8 +50,9 @@ impl Elf {
         })
     }
 
-    /// Parses through `read(offset, len)`, which returns `None` beyond the end of the file.
-    fn parse(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<Elf> {
+    /// Parses through `read(offset, len)`, which returns `None` beyond the end of the file. Asks
+    /// for 4 KiB at most, and some hundred times.
+    pub fn parse(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<Elf> {
         let ident = read(0, 20).filter(|bytes| bytes.starts_with(b"\x7fELF"))?;
         let fields = Fields { big: ident[5] == 2 };
         let mut elf = Elf {
@@ -142,6 +143,7 @@ impl Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// A 64-bit little-endian file: header, one PT_LOAD, and a PT_INTERP if there is a loader.
     fn file(kind: u16, machine: u16, loader: Option<&str>) -> Vec<u8> {
@@ -219,6 +221,36 @@ mod tests {
             let mut damaged = whole.clone();
             damaged[at] ^= 0xff;
             parse(&damaged);
+        }
+    }
+
+    proptest! {
+        /// Whatever is written into the head of a file, little is read, and in the end there is an
+        /// answer.
+        #[test]
+        fn any_file_is_read_a_little(
+            changes in prop::collection::vec((0usize..240, any::<u8>()), 0..40),
+            magic in any::<bool>(),
+            size in 0usize..400,
+        ) {
+            let mut bytes = file(TYPE_DYN, 62, Some("/lib64/ld-linux-x86-64.so.2"));
+            bytes.resize(size, 0x5a);
+            for (at, value) in changes {
+                if let Some(byte) = bytes.get_mut(at).filter(|_| at > 3 || !magic) {
+                    *byte = value;
+                }
+            }
+            let reads = std::cell::Cell::new(0);
+            let elf = Elf::parse(|offset, len| {
+                reads.set(reads.get() + 1);
+                assert!(len as u64 <= INTERPRETER_MAX);
+                let start = usize::try_from(offset).ok()?;
+                bytes.get(start..start.checked_add(len)?).map(<[u8]>::to_vec)
+            });
+            prop_assert!(reads.get() <= usize::from(HEADERS_MAX) + 3);
+            if let Some(elf) = elf {
+                prop_assert!(elf.runs_with(&elf) && !elf.architecture().is_empty());
+            }
         }
     }
 

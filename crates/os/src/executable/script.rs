@@ -92,6 +92,7 @@ pub fn is_env(name: Option<&OsStr>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn interpreter_lines_are_read_as_the_kernel_does() {
@@ -111,6 +112,36 @@ mod tests {
         assert_eq!(parse(""), None);
         let long = format!("#!/{}\n", "x".repeat(400));
         assert_eq!(parse(&long).unwrap().0.len(), LINE_MAX - 2);
+    }
+
+    proptest! {
+        /// Whatever a line says, the program that it names is in it.
+        #[test]
+        fn any_line_is_read(head in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..300),
+            "#! ?[/a-z \t\r\n-]{0,300}".prop_map(String::into_bytes),
+        ]) {
+            if let Some(Interpreter { path, argument }) = Interpreter::parse(&head) {
+                let path = path.as_os_str().as_bytes();
+                prop_assert!(!path.is_empty() && !path.contains(&b'\n'));
+                prop_assert!(head.windows(path.len()).any(|part| part == path));
+                prop_assert!(argument.is_none_or(|argument| !argument.is_empty()));
+            }
+        }
+
+        /// What env(1) runs is the end of its arguments.
+        #[test]
+        fn any_arguments_of_env_lead_somewhere(
+            args in prop::collection::vec(
+                "(-S|-vS|--split-string=|-u|-i|-|--|A=b|PATH=| |x){0,6}",
+                0..8,
+            ),
+        ) {
+            let args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
+            if let EnvCommand::Runs(command) = EnvCommand::parse(&args) {
+                prop_assert!(!command.is_empty());
+            }
+        }
     }
 
     #[test]

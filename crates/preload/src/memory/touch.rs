@@ -101,7 +101,7 @@ unsafe fn touch_byte(byte: usize, access: Access) {
 
 /// The calls that follow pointers behind their arguments and have done nothing where they fail with
 /// EFAULT. Of others that may not be so: rt_sigtimedwait(2) has taken the signal by then.
-const FOLLOWING: [i64; 16] = [
+const FOLLOWING: [i64; 18] = [
     libc::SYS_ioctl,
     libc::SYS_setsockopt,
     libc::SYS_getsockopt,
@@ -118,7 +118,13 @@ const FOLLOWING: [i64; 16] = [
     libc::SYS_process_madvise,
     libc::SYS_seccomp,
     libc::SYS_kexec_load,
+    // The set of signals is behind a pair, which is read before anything is waited for.
+    libc::SYS_pselect6,
+    SYS_IO_PGETEVENTS,
 ];
+
+/// io_pgetevents(2), for which libc has no name.
+pub const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// futex_requeue(2), for which libc has no name.
 const SYS_FUTEX_REQUEUE: i64 = 456;

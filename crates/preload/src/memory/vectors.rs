@@ -58,6 +58,11 @@ fn names_managed(message: &libc::msghdr) -> bool {
         || vector(iov, message.msg_iovlen) != iov
 }
 
+/// Whether a process is this one.
+pub fn is_own(process: usize) -> bool {
+    process as i32 == rustix::process::getpid().as_raw_nonzero().get()
+}
+
 /// The message, marked if it names managed memory.
 fn message(message: *const libc::msghdr) -> *const libc::msghdr {
     if !looking() || message.is_null() || pool::contains(message as usize) {
@@ -96,10 +101,15 @@ pub fn look_at_call(number: i64, arguments: &mut [usize; 6]) {
     if !looking() {
         return;
     }
-    let [_, b, c, ..] = *arguments;
+    let [a, b, c, d, e, _] = *arguments;
     match number {
-        libc::SYS_vmsplice | libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
+        libc::SYS_vmsplice => arguments[1] = vector(b as *const libc::iovec, c) as usize,
+        libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
             arguments[1] = vector(b as *const libc::iovec, c) as usize;
+            let remote = d as *const libc::iovec;
+            if is_own(a) && vector(remote, e) != remote {
+                arguments[1] = tag(b as *const u8) as usize;
+            }
         }
         _ if FILE_VECTORS.contains(&number) => {
             arguments[1] = vector(b as *const libc::iovec, c) as usize

@@ -10,7 +10,7 @@
 
 use super::{NEVER, Next, ON_FAULT, Record};
 use crate::memory::strings;
-use crate::memory::touch::{follow, follows, touch};
+use crate::memory::touch::{SYS_IO_PGETEVENTS, follow, follows, touch};
 use crate::memory::vectors::VECTOR_MAX;
 use crate::pool::Access;
 use crate::sys::failure;
@@ -35,9 +35,6 @@ const REQUESTS_MAX: usize = 1 << 16;
 
 /// Where nothing is mapped, and no filter looks.
 pub const NOWHERE: usize = 64;
-
-/// io_pgetevents(2), for which libc has no name.
-pub const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// The call with its pages present.
 pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {

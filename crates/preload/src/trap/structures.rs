@@ -8,7 +8,8 @@
 
 use super::bounce::{self, Buffer};
 use super::{ALWAYS, Next, Record, present, untag};
-use crate::memory::touch::touch;
+use crate::memory::touch::{SYS_IO_PGETEVENTS, touch};
+use crate::memory::vectors;
 use crate::pool::Access;
 use crate::sys::failure;
 use crate::{memory, pool};
@@ -132,7 +133,7 @@ fn of_taking(number: i64) -> Option<&'static [Argument]> {
         libc::SYS_semop => const { &[read(1, Each(6, 2))] },
         libc::SYS_semtimedop => const { &[read(1, Each(6, 2)), read(3, TIMESPEC)] },
         libc::SYS_io_getevents => const { &[written(3, Each(32, 2)), written(4, TIMESPEC)] },
-        present::SYS_IO_PGETEVENTS => {
+        SYS_IO_PGETEVENTS => {
             const {
                 &[
                     written(3, Each(32, 2)),
@@ -326,16 +327,20 @@ impl FromIterator<Argument> for ArgumentList {
     }
 }
 
-/// The local buffers of a copy between processes.
+/// The local buffers of a copy between processes, and the others where they are of this one too.
 fn touch_remote(number: usize, arguments: &[usize; 6]) {
+    let [process, local, local_count, remote, remote_count, _] = *arguments;
     if matches!(number as i64, libc::SYS_process_vm_readv | libc::SYS_process_vm_writev) {
-        present::vector(arguments[1], arguments[2]);
+        present::vector(local, local_count);
+        if vectors::is_own(process) {
+            present::vector(remote, remote_count);
+        }
     }
 }
 
 /// The signal set behind the sixth argument, which the kernel reads when it begins.
 fn touch_mask(record: &Record, arguments: &[usize; 6]) {
-    if matches!(record.number as i64, libc::SYS_pselect6 | present::SYS_IO_PGETEVENTS)
+    if matches!(record.number as i64, libc::SYS_pselect6 | SYS_IO_PGETEVENTS)
         && let Some([set, len]) = memory::read::<[usize; 2]>(arguments[5])
         && pool::contains(set)
     {
