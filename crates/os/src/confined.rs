@@ -27,13 +27,17 @@ impl First {
         })
     }
 
+    fn is_there(&self) -> bool {
+        self.0.load(Relaxed) != 0
+    }
+
     /// Whether `process` was forked by one that had a filter.
     fn is_before(&self, process: i32) -> bool {
         ![0, process].contains(&self.0.load(Relaxed))
     }
 
     fn confines(&self, process: i32, is_sibling: bool) -> bool {
-        self.0.load(Relaxed) != 0 && (!is_sibling || self.is_before(process))
+        self.is_there() && (!is_sibling || self.is_before(process))
     }
 }
 
@@ -49,13 +53,13 @@ pub fn enter<R>(call: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
 /// Whether the calling thread is of a process that has a filter of the program's. Threads that the
 /// filter was not put on are taken for confined as well.
 pub fn is_confined() -> bool {
-    FIRST.confines(own_program(), is_here())
+    FIRST.is_there() && FIRST.confines(own_program(), is_here())
 }
 
 /// Whether the process was forked by one that had a filter: then the filter's exceptions do not
 /// know its number.
 pub fn is_child() -> bool {
-    FIRST.is_before(own_program())
+    FIRST.is_there() && FIRST.is_before(own_program())
 }
 
 /// Fails on a confined thread, which is not to open, look for or remove anything.

@@ -115,12 +115,13 @@ pub fn reserve(len: usize, align: usize) -> Result<usize, Errno> {
 
 /// The same for the engine's own use.
 pub fn reserve_own(len: usize, align: usize) -> Result<usize, Errno> {
-    reserve_near(own_place(len.saturating_add(align)), len, align)
+    reserve_near(own_place(len.saturating_add(align - PAGE_SIZE)), len, align)
 }
 
 fn reserve_near(hint: *mut std::ffi::c_void, len: usize, align: usize) -> Result<usize, Errno> {
     assert!(align.is_power_of_two() && align >= PAGE_SIZE);
-    let span = len.checked_add(align).ok_or(Errno::NOMEM)?;
+    // The kernel aligns to pages.
+    let span = len.checked_add(align - PAGE_SIZE).ok_or(Errno::NOMEM)?;
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
     let base = unsafe {
         mm::mmap_anonymous(hint, span, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)?

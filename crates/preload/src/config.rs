@@ -113,6 +113,7 @@ pub fn from_variables<'a>(
     let mut config = Config::default();
     let (mut budget, mut no_swap, mut or_thread, mut strict) = (false, false, false, false);
     let mut window = seccomp::WINDOW.start;
+    let mut simulated = Simulated::default();
     for (name, value) in settings(variables) {
         let bad = |error: &dyn Display| format!("{PREFIX}{name}: {error}");
         match name {
@@ -142,7 +143,7 @@ pub fn from_variables<'a>(
             "BASELINES" => {
                 config.baselines.apply(value).map_err(|error| bad(&error))?;
             }
-            "SIMULATE" => probe::simulate(Simulated::parse(value).unwrap_or_default()),
+            "SIMULATE" => simulated = Simulated::parse(value).unwrap_or_default(),
             "WINDOW" => {
                 let start = usize::from_str_radix(value, 16).ok();
                 window = start.filter(|start| seccomp::is_place(*start)).ok_or_else(|| {
@@ -156,6 +157,7 @@ pub fn from_variables<'a>(
     if no_swap {
         config.swap.clear();
     }
+    probe::simulate(simulated);
     Ok(budget.then_some(Asked { config, window, or_thread, strict }))
 }
 

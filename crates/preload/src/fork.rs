@@ -92,8 +92,20 @@ pub fn register() {
         done_in_child(Kind::Full);
         sys::restore_errno(ERRNO.load(Ordering::Relaxed));
     }
-    // SAFETY: the handlers live for ever.
-    unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
+    // SAFETY: the handlers live for ever, and so does this library, which names none.
+    unsafe { __register_atfork(before, parent, child, std::ptr::null()) };
+}
+
+type Handler = unsafe extern "C" fn();
+
+unsafe extern "C" {
+    /// What pthread_atfork(3) calls, which each library has a copy of.
+    fn __register_atfork(
+        before: Handler,
+        parent: Handler,
+        child: Handler,
+        library: *const c_void,
+    ) -> c_int;
 }
 
 /// Addresses of words that the kernel writes while it makes a child, or 0.

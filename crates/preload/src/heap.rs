@@ -2,9 +2,11 @@
 //!
 //! It serves Rust's allocations in this library (the engine's tables), malloc on engine threads,
 //! malloc before the pool is ready, and what the C library allocates while it makes a thread. All
-//! of it lies in one reserved range of addresses, so that free() tells its blocks by two compares.
+//! of it lies in two ranges of addresses, so that free() tells its blocks by two compares: a small
+//! one among the library's variables ([`FIRST`]), which is all that most processes of a build need,
+//! and one that is reserved when that is full.
 //!
-//! The allocator is dlmalloc over one segment that grows and shrinks at its end, as over brk. Each
+//! The allocator is dlmalloc over these, which grow and shrink at their ends, as over brk. Each
 //! block has a header of 16 bytes before it that says how long it is and where its memory begins.
 //!
 //! Lock: [`LOCK`], a leaf; held over fork by [`crate::fork`].
@@ -24,6 +26,17 @@ const RESERVE_BYTES: [usize; 2] = [64 << 30, 1 << 30];
 const COMMIT_BYTES: usize = 1 << 20;
 /// An address above all that a process can have: the range before it is reserved is empty.
 const NOWHERE: usize = 1 << 63;
+
+/// Bytes of [`FIRST`].
+const FIRST_BYTES: usize = 256 << 10;
+
+#[repr(C, align(4096))]
+struct First(UnsafeCell<[u8; FIRST_BYTES]>);
+// SAFETY: its bytes are dlmalloc's, which hands out each of them once.
+unsafe impl Sync for First {}
+/// What is used first. It costs no system call, and no page tables beside those that the library's
+/// variables have.
+static FIRST: First = First(UnsafeCell::new([0; FIRST_BYTES]));
 
 static START: AtomicUsize = AtomicUsize::new(NOWHERE);
 static END: AtomicUsize = AtomicUsize::new(NOWHERE);
@@ -51,7 +64,14 @@ const HEADER_BYTES: usize = size_of::<Header>();
 /// Whether `address` lies in the internal heap.
 #[inline(always)]
 pub fn contains(address: usize) -> bool {
-    address >= START.load(Ordering::Relaxed) && address < END.load(Ordering::Relaxed)
+    address.wrapping_sub(first()) < FIRST_BYTES
+        || address >= START.load(Ordering::Relaxed) && address < END.load(Ordering::Relaxed)
+}
+
+/// Where [`FIRST`] begins.
+#[inline(always)]
+fn first() -> usize {
+    FIRST.0.get() as usize
 }
 
 /// Allocates `size` bytes aligned to `align` (a power of two); null when there is no memory.
@@ -59,7 +79,7 @@ pub fn alloc(size: usize, align: usize) -> *mut u8 {
     alloc_within(size, align, usize::MAX)
 }
 
-/// Bytes of the range that have been handed out, freed ones between them included.
+/// Bytes of the ranges that have been handed out, freed ones between them included.
 pub fn used() -> usize {
     USED.load(Ordering::Relaxed)
 }
@@ -171,17 +191,23 @@ pub fn fork_done() {
     LOCK.unlock();
 }
 
-/// The one segment, a range that grows and shrinks at its end. Its fields are guarded by [`LOCK`].
+/// Both ranges, each of which grows and shrinks at its end. The fields are guarded by [`LOCK`].
 struct Segment {
-    /// End of what dlmalloc has.
+    /// Bytes of [`FIRST`] that dlmalloc has.
+    first: AtomicUsize,
+    /// End of what dlmalloc has of the reserved range.
     used: AtomicUsize,
-    /// End of what is accessible.
+    /// End of what is accessible there.
     committed: AtomicUsize,
 }
 
 impl Segment {
     const fn new() -> Segment {
-        Segment { used: AtomicUsize::new(0), committed: AtomicUsize::new(0) }
+        Segment {
+            first: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
+            committed: AtomicUsize::new(0),
+        }
     }
 
     fn reserve(&self) -> Option<()> {
@@ -200,16 +226,29 @@ impl Segment {
     }
 
     fn grow(&self, size: usize) -> Option<usize> {
+        let used = USED.load(Ordering::Relaxed).checked_add(size)?;
+        if used > LIMIT.load(Ordering::Relaxed) {
+            return None;
+        }
+        let start = self.grow_first(size).or_else(|| self.grow_reserved(size))?;
+        USED.store(used, Ordering::Relaxed);
+        Some(start)
+    }
+
+    fn grow_first(&self, size: usize) -> Option<usize> {
+        let used = self.first.load(Ordering::Relaxed);
+        let end = used.checked_add(size).filter(|end| *end <= FIRST_BYTES)?;
+        self.first.store(end, Ordering::Relaxed);
+        Some(first() + used)
+    }
+
+    fn grow_reserved(&self, size: usize) -> Option<usize> {
         if self.used.load(Ordering::Relaxed) == 0 {
             self.reserve()?;
         }
         let start = self.used.load(Ordering::Relaxed);
         let limit = END.load(Ordering::Relaxed);
         let end = start.checked_add(size).filter(|end| *end <= limit)?;
-        let used = end - START.load(Ordering::Relaxed);
-        if used > LIMIT.load(Ordering::Relaxed) {
-            return None;
-        }
         let committed = self.committed.load(Ordering::Relaxed);
         if end > committed {
             let target = end.next_multiple_of(COMMIT_BYTES).min(limit);
@@ -217,13 +256,29 @@ impl Segment {
             self.committed.store(target, Ordering::Relaxed);
         }
         self.used.store(end, Ordering::Relaxed);
-        USED.store(used, Ordering::Relaxed);
         Some(start)
+    }
+
+    /// Takes back the end of a range.
+    fn shrink(&self, end: usize, old_end: usize) -> bool {
+        let (range_end, base) = if old_end.wrapping_sub(first()) <= FIRST_BYTES {
+            (&self.first, first())
+        } else {
+            (&self.used, 0)
+        };
+        if old_end != base + range_end.load(Ordering::Relaxed)
+            || vm::advise(end.next_multiple_of(PAGE_SIZE)..old_end, libc::MADV_DONTNEED).is_err()
+        {
+            return false;
+        }
+        range_end.store(end - base, Ordering::Relaxed);
+        USED.fetch_sub(old_end - end, Ordering::Relaxed);
+        true
     }
 }
 
-// SAFETY: the memory handed out lies in the reserved range, is accessible, belongs to nobody else,
-// and stays so until `free_part` takes back its end.
+// SAFETY: the memory handed out lies in the two ranges, is accessible, belongs to nobody else, and
+// stays so until `free_part` takes back its end.
 unsafe impl Allocator for Segment {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         self.grow(size).map_or((std::ptr::null_mut(), 0, 0), |start| (start as *mut u8, size, 0))
@@ -234,15 +289,7 @@ unsafe impl Allocator for Segment {
     }
 
     fn free_part(&self, base: *mut u8, old_size: usize, new_size: usize) -> bool {
-        let (end, old_end) = (base as usize + new_size, base as usize + old_size);
-        if old_end != self.used.load(Ordering::Relaxed)
-            || vm::advise(end.next_multiple_of(PAGE_SIZE)..old_end, libc::MADV_DONTNEED).is_err()
-        {
-            return false;
-        }
-        self.used.store(end, Ordering::Relaxed);
-        USED.store(end - START.load(Ordering::Relaxed), Ordering::Relaxed);
-        true
+        self.shrink(base as usize + new_size, base as usize + old_size)
     }
 
     fn free(&self, _: *mut u8, _: usize) -> bool {

@@ -74,15 +74,18 @@ unsafe extern "C" fn constructor(
             if let Err(errno) = loader::start() {
                 fail(&format!("the loader's data cannot be changed here: {errno}"));
             }
-            let sleeps = asked.config.baselines.dormant && entries::has_ours();
+            let has_ours = entries::has_ours();
+            let sleeps = asked.config.baselines.dormant && has_ours;
             run_dir.iter().for_each(pool::await_predecessor);
             if asked.strict {
                 exec::admit::be_strict();
             }
             delivery::put_filter(&asked);
             dma::begin();
-            // It may hold its lock while it maps memory, so nothing wakes for that yet.
-            entries::begin_theirs();
+            if !has_ours {
+                // It may hold its lock while it maps memory, so nothing wakes for that yet.
+                entries::begin_theirs();
+            }
             dormant::begin(asked, start_engine, fail);
             if !sleeps {
                 dormant::wake();
@@ -97,6 +100,7 @@ fn start_engine(asked: Asked) -> Result<(), String> {
     std::panic::set_hook(Box::new(on_panic));
     gate::init();
     calls::find();
+    entries::take_exit();
     let strict = asked.config.commits_strictly();
     delivery::settle(asked).and_then(pool::create)?;
     dma::start();
@@ -136,7 +140,8 @@ extern "C" fn destructor() {
     pool::report_exit();
 }
 
-/// The variables of an environment; what is not UTF-8 cannot be ours.
+/// The variables of an environment that may be ours; what is not UTF-8 cannot be. The others are
+/// not read.
 ///
 /// # Safety
 ///
@@ -151,12 +156,20 @@ unsafe fn environment(
             if next.is_null() || (*next).is_null() {
                 return None;
             }
-            let variable = CStr::from_ptr(*next);
+            let variable = *next;
             next = next.add(1);
             Some(variable)
         }
     })
-    .filter_map(|variable| variable.to_str().ok()?.split_once('='))
+    .filter_map(|variable| {
+        // SAFETY: a string, of which nothing is read behind the first byte that differs, its end
+        // at the latest.
+        let is_ours =
+            (0..).zip(b"OVERSPILL").all(|(n, byte)| unsafe { *variable.add(n) as u8 == *byte });
+        // SAFETY: a string, for ever.
+        let variable = is_ours.then(|| unsafe { CStr::from_ptr(variable) })?;
+        variable.to_str().ok()?.split_once('=')
+    })
 }
 
 #[cfg(test)]
@@ -165,10 +178,12 @@ mod tests {
 
     #[test]
     fn the_environment_is_read_to_its_end() {
-        let variables = [c"A=1".as_ptr(), c"none".as_ptr(), c"B=x=y".as_ptr(), std::ptr::null()];
+        let variables = [c"A=1", c"OVERSPILL=off", c"OVERSPIL", c"OVERSPILL_SET=x=y", c""];
+        let ends = [std::ptr::null()];
+        let variables: Vec<_> = variables.map(CStr::as_ptr).into_iter().chain(ends).collect();
         // SAFETY: an array of C strings that ends with a null.
         let read: Vec<_> = unsafe { environment(variables.as_ptr()) }.collect();
-        assert_eq!(read, [("A", "1"), ("B", "x=y")]);
+        assert_eq!(read, [("OVERSPILL", "off"), ("OVERSPILL_SET", "x=y")]);
         // SAFETY: null is allowed.
         assert_eq!(unsafe { environment(std::ptr::null()) }.count(), 0);
     }

@@ -98,12 +98,15 @@ pub fn for_each<T: Copy>(at: usize, count: usize, mut each: impl FnMut(T)) -> bo
     true
 }
 
+/// Bytes of a string that are read at once.
+const STEP: usize = 256;
+
 /// Bytes of a string with its end, up to `most`.
 ///
 /// # Errors
 /// EFAULT where it cannot be read to its end, E2BIG where it is longer.
 pub fn string_len(at: usize, most: usize) -> Result<usize, Errno> {
-    let mut bytes = [0u8; 256];
+    let mut bytes = [0u8; STEP];
     let mut len = 0;
     while len < most {
         let start = at.checked_add(len).ok_or(Errno::FAULT)?;
@@ -118,6 +121,26 @@ pub fn string_len(at: usize, most: usize) -> Result<usize, Errno> {
         len += wanted;
     }
     Err(Errno::TOOBIG)
+}
+
+/// Reads a string with its end; its length without. None where it cannot be read, or there is no
+/// room for it.
+pub fn read_string(at: usize, to: &mut [u8]) -> Option<usize> {
+    let mut len = 0;
+    while len < to.len() {
+        let start = at.checked_add(len)?;
+        // Within a page there is all or nothing.
+        let wanted = STEP.min(PAGE_SIZE - start % PAGE_SIZE).min(to.len() - len);
+        let part = &mut to[len..len + wanted];
+        if read_into(start, part) < wanted {
+            return None;
+        }
+        if let Some(end) = part.iter().position(|byte| *byte == 0) {
+            return Some(len + end);
+        }
+        len += wanted;
+    }
+    None
 }
 
 #[cfg(test)]
@@ -140,6 +163,11 @@ mod tests {
         assert_eq!(string_len(text.as_ptr() as usize, 100), Ok(4));
         assert_eq!(string_len(text.as_ptr() as usize, 3), Err(Errno::TOOBIG));
         assert_eq!(string_len(1, 100), Err(Errno::FAULT));
+        let mut bytes = [7; 4];
+        assert_eq!(read_string(text.as_ptr() as usize, &mut bytes), Some(3));
+        assert_eq!(&bytes, b"abc\0");
+        assert_eq!(read_string(text.as_ptr() as usize, &mut bytes[..3]), None);
+        assert_eq!(read_string(1, &mut bytes), None);
         let mut word = 7u64;
         // SAFETY: a word of ours, and no memory at all.
         assert!(unsafe { write(&raw mut word as usize, 8u64) && !write(1, 8u64) });

@@ -194,49 +194,50 @@ pub fn exit_group(status: i32) -> ! {
     unreachable!("exit_group returned")
 }
 
-/// A function of type `F` defined after this library, looked up once.
+/// A function of type `F` defined after this library, looked up once. Its name is in the code that
+/// looks: a name beside the address would be one more word for the loader to relocate, in pages
+/// that each process writes to for that.
 pub struct Next<F> {
-    name: &'static CStr,
     address: AtomicUsize,
     function: PhantomData<F>,
 }
 
 impl<F: Copy> Next<F> {
-    /// The C library's definition of `name`, which has the type `F`.
-    pub const fn new(name: &'static CStr) -> Next<F> {
+    /// Not looked up yet. `F` is the type of a function.
+    pub const fn new() -> Next<F> {
         assert!(size_of::<F>() == size_of::<usize>());
-        Next { name, address: AtomicUsize::new(0), function: PhantomData }
+        Next { address: AtomicUsize::new(0), function: PhantomData }
     }
 
-    /// The function.
+    /// The C library's function of this name, which has the type `F`: always the same.
     #[inline(always)]
-    pub fn get(&self) -> F {
+    pub fn get(&self, name: &'static CStr) -> F {
         let mut address = self.address.load(Ordering::Relaxed);
         if address == 0 {
-            address = self.find();
+            address = find(&self.address, name);
         }
         // SAFETY: F is a function pointer, and whoever named the function gave its type, as in an
         // extern block.
         unsafe { std::mem::transmute_copy(&address) }
     }
+}
 
-    #[cold]
-    fn find(&self) -> usize {
-        let address = next_definition(self.name);
-        if address == 0 {
-            missing(self.name);
-        }
-        self.address.store(address, Ordering::Relaxed);
-        address
+#[cold]
+fn find(found: &AtomicUsize, name: &'static CStr) -> usize {
+    let address = next_definition(name);
+    if address == 0 {
+        missing(name);
     }
+    found.store(address, Ordering::Relaxed);
+    address
 }
 
 /// The C library's own function of that name: `real!(c"close" as unsafe extern "C" fn(i32) ->
 /// i32)`.
 macro_rules! real {
     ($name:literal as $type:ty) => {{
-        static NEXT: $crate::sys::Next<$type> = $crate::sys::Next::new($name);
-        NEXT.get()
+        static NEXT: $crate::sys::Next<$type> = $crate::sys::Next::new();
+        NEXT.get($name)
     }};
 }
 pub(crate) use real;

@@ -10,10 +10,10 @@
 //! find two allocators.
 //!
 //! The constructor does this before any other code of the process has run, so no block of the C
-//! library's is about. A malloc in the program's executable wins over ours; its blocks come to the
-//! C library's functions as little as they do without us. A C library that dlmopen loads into a
-//! namespace of its own stays as it is: there everybody calls that one. Where code may not be
-//! changed nothing is.
+//! library's is about. The end of the process is taken when it has an engine, which ends first. A
+//! malloc in the program's executable wins over ours; its blocks come to the C library's functions
+//! as little as they do without us. A C library that dlmopen loads into a namespace of its own
+//! stays as it is: there everybody calls that one. Where code may not be changed nothing is.
 
 use crate::signals::masks::{JUMP_BYTES, jump};
 use crate::{alloc, image, sys};
@@ -23,11 +23,17 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use syscalls::Sysno;
 
-/// The functions that make and free blocks, the one that ends the process (exit(3) calls it by no
-/// symbol), and ours. What has several names has one place: the first counts.
-fn functions() -> [(&'static CStr, usize); 11] {
+/// A function of the C library's, and ours.
+type Pair = (&'static CStr, usize);
+
+/// The function that ends the process: exit(3) calls it by no symbol.
+fn last() -> [Pair; 1] {
+    [(c"_exit", exit as *const () as usize)]
+}
+
+/// The functions that make and free blocks. What has several names has one place: the first counts.
+fn functions() -> [Pair; 10] {
     [
-        (c"_exit", exit as *const () as usize),
         (c"malloc", alloc::malloc as *const () as usize),
         (c"free", alloc::free as *const () as usize),
         (c"calloc", alloc::calloc as *const () as usize),
@@ -63,9 +69,6 @@ pub fn has_ours() -> bool {
 /// called first for that of the main thread, and misses leaks and overflows if it is another: not
 /// the engine's, on which the process wakes.
 pub fn begin_theirs() {
-    if has_ours() {
-        return;
-    }
     // SAFETY: functions of these names are of these types.
     unsafe {
         let malloc = libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr());
@@ -78,9 +81,19 @@ pub fn begin_theirs() {
     }
 }
 
-/// Changes them. Called while the process has one thread.
+/// Changes those of blocks. Called while the process has one thread.
 pub fn start() {
     SYSCALL.store(sys::next_definition(c"syscall"), Relaxed);
+    change(functions());
+}
+
+/// Changes the one that ends the process, which has an engine: that ends first. Called while the
+/// process has one thread.
+pub fn take_exit() {
+    change(last());
+}
+
+fn change<const COUNT: usize>(functions: [Pair; COUNT]) {
     if overspill_os::probe::simulated().no_patch {
         return;
     }
@@ -89,7 +102,7 @@ pub fn start() {
     else {
         return;
     };
-    let places = functions().map(|(name, ours)| (sys::next_definition(name), ours));
+    let places = functions.map(|(name, ours)| (sys::next_definition(name), ours));
     let reach =
         |ours: usize| code.start.abs_diff(ours).max(code.end.abs_diff(ours)) < i32::MAX as usize;
     // Another library's, that the program is linked with, is that library's own affair.

@@ -47,7 +47,7 @@ static JOB: OnceLock<Job> = OnceLock::new();
 
 /// What this process executes belongs to the job with these settings, too.
 pub fn keep<'a>(settings: impl Iterator<Item = (&'a str, &'a str)>) {
-    let variable = |(name, value)| CString::new(format!("{}{name}={value}", config::ADDED)).ok();
+    let variable = |(name, value)| CString::new([config::ADDED, name, "=", value].concat()).ok();
     let settings = settings.filter_map(variable).collect();
     if let Some(library) = own_path() {
         let _ = JOB.set(Job { library, settings });
@@ -83,24 +83,29 @@ impl Job {
 }
 
 /// Reads what the program hands to a call, which may not be there: the kernel is asked whenever
-/// another page follows. So what lies apart has readers of its own.
+/// another page follows. What a shell executes with lies on its stack and in its heap, in turn.
 struct Reader {
-    /// The page that was asked for last.
-    page: usize,
+    /// The pages that were asked for last.
+    pages: [usize; 4],
+    asked: usize,
 }
 
 impl Reader {
     fn new() -> Reader {
-        Reader { page: usize::MAX }
+        Reader { pages: [usize::MAX; 4], asked: 0 }
     }
 
     fn reaches(&mut self, at: usize) -> bool {
         let page = at / PAGE_SIZE;
+        if self.pages.contains(&page) {
+            return true;
+        }
         // The kernel cannot be asked through any filter.
-        if page != self.page && !confined::is_confined() && memory::read::<u8>(at).is_none() {
+        if !confined::is_confined() && memory::read::<u8>(at).is_none() {
             return false;
         }
-        self.page = page;
+        self.pages[self.asked % self.pages.len()] = page;
+        self.asked += 1;
         true
     }
 
@@ -140,12 +145,12 @@ struct Seen {
 impl Seen {
     /// None where the environment cannot be read.
     fn of(environment: Strings) -> Option<Seen> {
-        let (mut seen, mut array, mut reader) = (Seen::default(), Reader::new(), Reader::new());
+        let (mut seen, mut reader) = (Seen::default(), Reader::new());
         if environment.is_null() {
             return Some(seen);
         }
         loop {
-            let string = array.element(environment, seen.count)?;
+            let string = reader.element(environment, seen.count)?;
             if string == 0 {
                 return Some(seen);
             }

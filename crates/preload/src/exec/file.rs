@@ -44,9 +44,8 @@ impl Path {
     /// The string at an address of the program's.
     fn read(at: usize) -> Option<Path> {
         let mut path = Path { bytes: [0; PATH_MAX], len: 0 };
-        let len = memory::string_len(at, PATH_MAX).ok()?;
-        path.len = memory::read_into(at, &mut path.bytes[..len - 1]);
-        (path.len == len - 1).then_some(path)
+        path.len = memory::read_string(at, &mut path.bytes)?;
+        Some(path)
     }
 
     /// A name in a directory.
@@ -169,9 +168,9 @@ impl Descriptor {
         }
         self.loader(head).is_none_or(|[path, len]| {
             let mut bytes = [0; PATH_MAX];
-            let len = (len as usize).min(PATH_MAX);
-            let Some(read) = self.read(path, &mut bytes[..len]) else { return true };
-            let path = CStr::from_bytes_until_nul(&bytes[..read]).unwrap_or_default().to_bytes();
+            let bytes = &mut bytes[..(len as usize).min(PATH_MAX)];
+            let Some(bytes) = self.part(head, path, bytes) else { return true };
+            let path = CStr::from_bytes_until_nul(bytes).unwrap_or_default().to_bytes();
             !is_musl(OsStr::from_bytes(path).as_ref())
         })
     }
@@ -181,10 +180,20 @@ impl Descriptor {
         let [at, size, count] = [word::<8>(head, 32)?, word::<2>(head, 54)?, word::<2>(head, 56)?];
         (0..count).find_map(|n| {
             let mut header = [0; 56];
-            self.read(at.checked_add(n * size)?, &mut header)?;
-            let found = word::<4>(&header, 0)? == PT_INTERP.into();
-            found.then_some([word::<8>(&header, 8)?, word::<8>(&header, 32)?])
+            let header = self.part(head, at.checked_add(n * size)?, &mut header)?;
+            let found = word::<4>(header, 0)? == PT_INTERP.into();
+            found.then_some([word::<8>(header, 8)?, word::<8>(header, 32)?])
         })
+    }
+
+    /// As many bytes from a place on as there is room for, or are there: mostly of the head.
+    fn part<'a>(&self, head: &'a [u8], at: u64, to: &'a mut [u8]) -> Option<&'a [u8]> {
+        let end = at.checked_add(to.len() as u64)? as usize;
+        if let Some(part) = head.get(at as usize..end) {
+            return Some(part);
+        }
+        let len = self.read(at, to)?;
+        Some(&to[..len])
     }
 }
 

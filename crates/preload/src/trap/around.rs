@@ -41,13 +41,18 @@ pub enum Kind {
     Stream,
 }
 
+/// Longest name of a function, with its end.
+const NAME_MAX: usize = 24;
+
 /// A function of the C library's that makes one system call with its arguments.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Function {
     /// Where it is, 0 before it was looked for.
     address: AtomicUsize,
-    name: &'static CStr,
+    /// Here, and not elsewhere: the loader relocates each address, in pages that each process
+    /// writes to for that.
+    name: [u8; NAME_MAX],
     /// The system call.
     number: i64,
     /// How many of its arguments are the call's.
@@ -62,7 +67,10 @@ pub const ADDRESS: usize = offset_of!(Function, address);
 
 impl Function {
     /// The function `name`, which makes the call `number` with its first so many arguments.
-    pub const fn new(name: &'static CStr, number: i64, arguments: usize, kind: Kind) -> Function {
+    pub const fn new(name: &CStr, number: i64, arguments: usize, kind: Kind) -> Function {
+        let bytes = name.to_bytes_with_nul();
+        let mut name = [0; NAME_MAX];
+        name.split_at_mut(bytes.len()).0.copy_from_slice(bytes);
         Function {
             address: AtomicUsize::new(0),
             name,
@@ -73,11 +81,15 @@ impl Function {
         }
     }
 
+    fn name(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.name).unwrap_or_default()
+    }
+
     /// Looks for the C library's definition. Returns its address, 0 if there is none.
     pub fn find(&self) -> usize {
         let mut address = self.address.load(Relaxed);
         if address == 0 {
-            address = sys::next_definition(self.name);
+            address = sys::next_definition(self.name());
             self.foreign.store(!is_c_librarys(address), Relaxed);
             self.address.store(address, Relaxed);
         }
@@ -235,9 +247,9 @@ fn descriptor(stream: usize) -> usize {
 
 /// Prepares a call.
 extern "C" fn begin(frame: &mut Frame) -> u32 {
-    let &Function { name, number, arguments: count, kind, .. } = frame.function;
+    let &Function { number, arguments: count, kind, .. } = frame.function;
     if frame.function.find() == 0 {
-        sys::missing(name);
+        sys::missing(frame.function.name());
     }
     remote::look_at_call(number);
     if !looking() || frame.function.foreign.load(Relaxed) {
