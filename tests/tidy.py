@@ -28,8 +28,9 @@ FLOORS = {
         "units", "lock", "copy", "cpu", "region", "task", "tls", "process", "confined",
         "seccomp",
         "descriptors", "directory", "signal", "report", "job", "vm", "arena", "stack", "table",
-        "codec", "beside", "io", "secret", "crypt", "uffd", "backing", "uring", "observer", "rss",
-        "smaps", "executable", "token", "thread", "fault_path", "probe", "lib",
+        "list", "codec", "beside", "io", "secret", "crypt", "uffd", "backing", "uring",
+        "rest", "observer", "rss", "smaps", "executable", "token", "thread", "fault_path",
+        "probe", "lib",
     ],
     "crates/preload": [
         "sys", "route", "config", "own_stack", "heap", "image", "pool", "dormant", "remote",

@@ -7,21 +7,6 @@
 #include "common.h"
 #include <sys/mman.h>
 
-/* KiB of this process that no file holds. */
-static size_t in_memory(void)
-{
-    FILE *file = fopen("/proc/self/smaps_rollup", "r");
-    char line[256];
-    size_t all = 0, kib;
-    if (!file)
-        die("smaps_rollup");
-    while (fgets(line, sizeof line, file))
-        if (sscanf(line, "Pss_Anon: %zu", &kib) == 1 || sscanf(line, "Pss_Shmem: %zu", &kib) == 1)
-            all += kib;
-    fclose(file);
-    return all;
-}
-
 int main(int argc, char **argv)
 {
     if (argc != 4)

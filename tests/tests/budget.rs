@@ -46,6 +46,22 @@ fn memory_that_is_not_managed_counts() {
     });
 }
 
+/// What is kept of pages that lie far apart takes little beside them, and counts in the budget.
+#[test]
+fn tables_are_as_sparse_as_the_pages_that_are_touched() {
+    let program = SCRATCH.program("sparse.c");
+    let args = ["--memory", "32M", "--", shown(&program), "32", "40000"];
+    both("sparse", &args, TIME_LIMIT, |fault, outcome, report| {
+        assert_eq!(outcome.status, 0, "{fault}: {outcome:?}");
+        assert!(
+            report.total("metadata_bytes") < 20 << 20,
+            "{fault}: {}",
+            report.total("metadata_bytes")
+        );
+        report.check(true);
+    });
+}
+
 /// A program that changes its user and executes another is part of the job: it has no budget of its
 /// own.
 #[test]

@@ -253,6 +253,16 @@ impl FrameAllocator {
             if costs { [&self.promised, &self.charged] } else { [&self.charged, &self.promised] };
         to.fetch_add(pages, Relaxed);
         from.fetch_sub(pages, Relaxed);
+        self.publish_used();
+    }
+
+    /// Brings the figure of what is in use up to date, where that has changed. Of two threads that
+    /// do so at the same time the later one may tell the older figure: so it is done again by and
+    /// by.
+    pub fn publish_used(&self) {
+        let bytes = Bytes::from_pages(self.used()).0;
+        self.stats.set(Counter::ChargedBytes, bytes);
+        self.stats.raise(Counter::ChargedPeakBytes, bytes);
     }
 
     /// Free pages, the reserve included.

@@ -14,6 +14,7 @@
 pub mod extent;
 pub mod frames;
 pub mod lease;
+pub mod sparse;
 pub mod word;
 
 use crate::account::Account;
@@ -21,7 +22,7 @@ use crate::frame::cells::FrameCells;
 use crate::frame::{ARENA_MAX, FrameAllocator, FrameSettings};
 use crate::stats::Stats;
 use crate::units::{Bytes, PAGE_SHIFT, PAGE_SIZE, PageIndex};
-use extent::{EXTENT_PAGES, Extents};
+use extent::{EXTENT_BYTES, EXTENT_PAGES, Extents};
 use frames::Frames;
 use lease::Lease;
 use overspill_os::arena::Arena;
@@ -190,6 +191,12 @@ impl<B: Backing> Memory<B> {
         if self.extents_high.load(Relaxed) <= index {
             self.extents_high.fetch_max(index + 1, Relaxed);
         }
+    }
+
+    /// Bytes of the tables of pages and extents, as far as those were ever in use.
+    pub fn table_bytes(&self) -> u64 {
+        let extents = self.extents_high.load(Relaxed);
+        self.words.used_bytes(extents * EXTENT_PAGES) + extents as u64 * EXTENT_BYTES
     }
 
     /// Gives the lock of a page back, as it was.

@@ -19,10 +19,11 @@ use crate::units::Bytes;
 pub use counter::Counter;
 pub use devices::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, DeviceSnapshot};
 pub use latency::{FaultSource, Histogram, Latencies};
+use overspill_os::cpu::{self, Topology};
 use overspill_os::directory::Directory;
-use overspill_os::{Errno, cpu, table::SharedCells};
+use overspill_os::{Errno, table::SharedCells};
 pub use pressure::{Pressure, Stall, WINDOWS_S};
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 pub use snapshot::Snapshot;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
@@ -87,7 +88,9 @@ impl Stats {
         let used = rustix::fs::fstat(file)?.st_size > 0;
         rustix::fs::ftruncate(file, FILE_BYTES as u64)?;
         let stats = Stats { cells: SharedCells::shared(file, CELLS)? };
-        if used {
+        // That of another program that this process was gives its memory back.
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if used && rustix::fs::fallocate(file, hole, 0, FILE_BYTES as u64).is_err() {
             stats.cells.iter().for_each(|cell| cell.store(0, Relaxed));
         }
         Ok(stats.init())
@@ -222,7 +225,7 @@ impl Stats {
 
     /// Reads one.
     pub fn get(&self, counter: Counter) -> u64 {
-        (0..SHARDS).fold(0, |sum, shard| {
+        (0..shards()).fold(0, |sum, shard| {
             sum.wrapping_add(self.cell(shard, counter as usize).load(Relaxed))
         })
     }
@@ -288,7 +291,15 @@ impl Stats {
 
 /// That of the caller's processor.
 fn shard() -> usize {
-    cpu::current() % SHARDS
+    match cpu::current() {
+        cpu if cpu < shards() => cpu,
+        cpu => cpu % shards(),
+    }
+}
+
+/// Shards in use. The others are not even looked at: that would take memory of the file.
+fn shards() -> usize {
+    Topology::of_machine().cpus().min(SHARDS)
 }
 
 #[cfg(test)]

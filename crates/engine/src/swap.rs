@@ -27,7 +27,6 @@ use crate::base::Base;
 use crate::device::list::JobSwaps;
 use crate::device::{DeviceSettings, SlotTables, SwapDevices, SwapError};
 use crate::memory::Memory;
-use crate::memory::extent::EXTENT_PAGES;
 use crate::stats::{Counter, Stats};
 use crate::units::PAGE_SHIFT;
 use crate::workingset::WorkingSet;
@@ -129,12 +128,10 @@ impl<B: Backing> Swap<B> {
     /// frame or a slot, of all that were ever in use. Not what few have: 4 bytes a frame that was
     /// read ahead into.
     pub fn publish_metadata(&self) {
-        let extents = self.memory.extents_high.load(Relaxed) as u64;
-        // A page word, and the extent's cells.
-        let words = extents * (EXTENT_PAGES as u64 * 8 + 16);
+        let pages = self.memory.table_bytes();
         // Its cells, and its tag.
         let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (16 + 1);
-        self.stats.set(Counter::MetadataBytes, words + frames + self.devices.table_bytes());
+        self.stats.set(Counter::MetadataBytes, pages + frames + self.devices.table_bytes());
     }
 }
 

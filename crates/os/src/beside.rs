@@ -63,6 +63,7 @@ pub use self::guard::{end_program, kill_program};
 pub use self::leave::{await_end, exit_group};
 pub use self::nap::Nap;
 pub use self::orphans::reap_orphans;
+pub use self::stack::forget_stack;
 pub use self::storage::prepare;
 pub(crate) use self::thread::spawn;
 pub use crate::job::Job;

@@ -30,6 +30,8 @@ pub struct EngineStacks {
     /// Likewise, for each that has its guard page: most are never used, and each is two mappings
     /// for the kernel.
     guarded: Box<[AtomicU64]>,
+    /// Likewise, for each that costs memory: it was used since it was forgotten.
+    used: Box<[AtomicU64]>,
     /// Threads that wait, and how often one was woken.
     waiting: AtomicU32,
     woken: AtomicU32,
@@ -45,6 +47,7 @@ impl EngineStacks {
             count,
             free: bits(),
             guarded: bits(),
+            used: bits(),
             waiting: AtomicU32::new(0),
             woken: AtomicU32::new(0),
         };
@@ -92,13 +95,30 @@ impl EngineStacks {
 
     /// Has a guard page below a stack that was claimed: an overflow is a crash, not corruption.
     fn guard(&self, index: usize) {
-        let (word, bit) = (&self.guarded[index / 64], 1 << (index % 64));
-        if word.load(Relaxed) & bit == 0 {
+        if !self.has(&self.guarded, index) {
             let page = self.base + index * SLOT_BYTES;
             // Where there may be no more mappings it goes without.
             let _ = vm::protect(page..page + PAGE_SIZE, vm::Prot::NONE);
-            word.fetch_or(bit, Relaxed);
+            self.guarded[index / 64].fetch_or(1 << (index % 64), Relaxed);
         }
+    }
+
+    /// Gives back the memory of the stacks that nobody is on.
+    pub fn forget(&self) {
+        for index in (0..self.count).filter(|index| self.has(&self.used, *index)) {
+            let (word, bit) = (&self.free[index / 64], 1 << (index % 64));
+            if word.fetch_and(!bit, SeqCst) & bit != 0 {
+                self.used[index / 64].fetch_and(!bit, Relaxed);
+                // What a stack holds that nobody is on is of no use: nothing is to be cleared.
+                let base = self.base + index * SLOT_BYTES + PAGE_SIZE;
+                vm::forget(base, SLOT_BYTES - PAGE_SIZE, || ());
+                self.release(index);
+            }
+        }
+    }
+
+    fn has(&self, words: &[AtomicU64], index: usize) -> bool {
+        words[index / 64].load(Relaxed) >> (index % 64) & 1 != 0
     }
 
     fn release(&self, index: usize) {
@@ -114,6 +134,9 @@ impl EngineStacks {
     pub fn run<F: FnOnce() -> R, R>(&self, call: F) -> R {
         let index = self.claim();
         self.guard(index);
+        if !self.has(&self.used, index) {
+            self.used[index / 64].fetch_or(1 << (index % 64), Relaxed);
+        }
         let top = self.base + (index + 1) * SLOT_BYTES;
         let mut work = Work { call: Some(call), result: None };
         // The work itself must not lie on the managed stack while it runs: it is moved to the top
@@ -181,6 +204,28 @@ mod tests {
             stacks.free.iter().map(|word| word.load(Relaxed)).collect::<Vec<_>>(),
             [u64::MAX, 1]
         );
+    }
+
+    #[test]
+    fn stacks_that_nobody_is_on_are_given_back() {
+        let stacks = EngineStacks::new(3).unwrap();
+        let is_there = |index: usize| {
+            let mut residency = 0u8;
+            let page = stacks.base + (index + 1) * SLOT_BYTES - PAGE_SIZE;
+            let (page, len) = (page as *mut std::ffi::c_void, PAGE_SIZE);
+            // SAFETY: the kernel writes a byte for one page.
+            assert_eq!(unsafe { libc::mincore(page, len, &mut residency) }, 0);
+            residency & 1 != 0
+        };
+        stacks.run(|| {
+            stacks.run(|| ());
+            assert!(is_there(0) && is_there(1) && !is_there(2));
+            stacks.forget();
+            assert!(is_there(0) && !is_there(1), "one that somebody is on stays");
+        });
+        stacks.forget();
+        assert!(!is_there(0));
+        assert_eq!(stacks.run(|| 7), 7);
     }
 
     #[test]

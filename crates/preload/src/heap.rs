@@ -181,6 +181,31 @@ pub unsafe fn free(block: *mut u8) {
     }
 }
 
+/// Gives back the memory of free blocks, as far as they are large.
+pub fn trim() {
+    const SIZES: [usize; 6] = [256 << 10, 128 << 10, 64 << 10, 32 << 10, 16 << 10, 8 << 10];
+    let mut blocks = [(std::ptr::null_mut(), 0); 16];
+    let mut count = 0;
+    // 1. They are taken, as far as there are some without more memory.
+    for size in SIZES {
+        while count < blocks.len() {
+            let block = alloc_within(size, HEADER_BYTES, used());
+            if block.is_null() {
+                break;
+            }
+            (blocks[count], count) = ((block, size), count + 1);
+        }
+    }
+    // 2. Their pages are nobody's else; those that they share with others stay.
+    for (block, size) in &blocks[..count] {
+        let start = (*block as usize).next_multiple_of(PAGE_SIZE);
+        let end = (*block as usize + size) / PAGE_SIZE * PAGE_SIZE;
+        let _ = vm::advise(start..end, vm::MADV_DONTNEED);
+        // SAFETY: a live block of ours, which nobody uses.
+        unsafe { free(*block) };
+    }
+}
+
 /// Takes the heap's lock for the time of a fork.
 pub fn fork_prepare() {
     LOCK.lock();
@@ -354,6 +379,23 @@ mod tests {
                 );
                 free(block as *mut u8);
             }
+        }
+    }
+
+    #[test]
+    fn what_is_free_is_given_back_and_nothing_else() {
+        let [kept, large, last] = [100_000, 300_000, 100].map(|size| alloc(size, 16));
+        // SAFETY: live blocks of these sizes; the second is not used any more.
+        unsafe {
+            kept.write_bytes(7, 100_000);
+            large.write_bytes(8, 300_000);
+            last.write_bytes(9, 100);
+            free(large);
+            trim();
+            assert!(std::slice::from_raw_parts(kept, 100_000).iter().all(|byte| *byte == 7));
+            assert!(std::slice::from_raw_parts(last, 100).iter().all(|byte| *byte == 9));
+            free(kept);
+            free(last);
         }
     }
 

@@ -13,9 +13,9 @@
 use crate::alloc::{self, entries, loader};
 use crate::config::Asked;
 use crate::signals::altstack;
-use crate::{calls, config, delivery, dma, dormant, exec, fork, gate, pool, sys};
+use crate::{calls, config, delivery, dma, dormant, exec, fork, gate, heap, pool, sys};
 use overspill::config::Config;
-use overspill_os::{beside, observer, thread};
+use overspill_os::{beside, observer, rest, thread};
 use std::ffi::{CStr, c_char, c_int};
 
 /// Exit status when the pool cannot be made, as env(1) and timeout(1) use it for failures of their
@@ -101,6 +101,7 @@ fn start_engine(asked: Asked) -> Result<(), String> {
     gate::init();
     calls::find();
     entries::take_exit();
+    rest::when_at_rest(heap::trim);
     let strict = asked.config.commits_strictly();
     delivery::settle(asked).and_then(pool::create)?;
     dma::start();

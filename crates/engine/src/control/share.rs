@@ -35,6 +35,7 @@ use crate::control::Control;
 use crate::memory::lease::{FLOOR, step};
 use crate::stats::{Counter, Stats};
 use overspill_os::backing::Backing;
+use overspill_os::rest;
 use overspill_os::rss::oom_score_adj;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -425,6 +426,7 @@ impl<B: Backing> Control<B> {
         if self.job.is_some() {
             let is_at_rest = doing.is_at_rest();
             if doing.unmanaged.has_settled(is_at_rest) {
+                rest::come_to_rest();
                 self.measure_at_rest(&mut doing.unmanaged);
             } else if doing.unmanaged.is_due(doing.done.worked) {
                 self.measure_unmanaged(&mut doing.unmanaged);
@@ -434,6 +436,7 @@ impl<B: Backing> Control<B> {
             }
         }
         let budget = self.memory.budget();
+        budget.publish_used();
         let has_enough = budget.free_pages() >= budget.high();
         let is_short = self.memory.lease.was_short() && !has_enough;
         doing.short = if is_short { Some(Instant::now()) } else { doing.short };

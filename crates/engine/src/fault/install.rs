@@ -277,6 +277,7 @@ impl<B: Backing> Fault<B> {
                 self.free_spent(context);
                 context.forget();
             });
+            self.stacks.forget();
         }
     }
 

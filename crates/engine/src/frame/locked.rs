@@ -4,7 +4,6 @@ use super::FrameAllocator;
 use super::zone::Zone;
 use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::stats::Counter;
-use crate::units::Bytes;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// A zone behind its lock, which all lie on the cache line that the zone begins on.
@@ -62,8 +61,6 @@ impl Drop for Hold<'_> {
         if self.doing == Doing::Give {
             stats.add(Counter::ZoneFreeHoldNs, ns);
         }
-        let bytes = Bytes::from_pages(self.allocator.used()).0;
-        stats.set(Counter::ChargedBytes, bytes);
-        stats.raise(Counter::ChargedPeakBytes, bytes);
+        self.allocator.publish_used();
     }
 }

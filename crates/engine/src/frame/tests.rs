@@ -287,6 +287,20 @@ fn faults_do_not_take_the_reserve_by_way_of_lists() {
 }
 
 #[test]
+fn buffers_that_are_given_back_are_told() {
+    let allocator = allocator(FrameSettings::default(), 1);
+    let told = || allocator.stats.get(Counter::ChargedBytes);
+    let frame = allocator.alloc(0, Mobility::Movable, Need::Fault).unwrap();
+    let before = told();
+    allocator.promise(3);
+    allocator.charge(3, true);
+    assert_eq!(told(), before + (3 << 12));
+    allocator.charge(3, false);
+    assert_eq!(told(), before);
+    allocator.free(frame, 0);
+}
+
+#[test]
 fn kinds_that_stay_do_not_break_up_the_runs_of_others() {
     let allocator = allocator(FrameSettings::default(), 1);
     let mut random = 1u64;

@@ -10,6 +10,7 @@ use crate::units::{FrameId, PAGE_SHIFT};
 use crate::zpool::{FrameSource, GIVEN_MAX};
 use overspill_os::arena::Arena;
 use overspill_os::backing::{AnonPrivate, Backing};
+use overspill_os::list::Push;
 use overspill_os::uffd::Stop;
 use overspill_os::vm::IoVec;
 use std::ops::Range;
@@ -71,7 +72,7 @@ impl<B: Backing> Frames<B> {
 
     /// Gives back frames that are present: drops their memory with one call first. `ranges` is room
     /// for as many.
-    pub fn give_present(&self, frames: &[FrameId], ranges: &mut Vec<IoVec>) {
+    pub fn give_present(&self, frames: &[FrameId], ranges: &mut impl Push<IoVec>) {
         if frames.is_empty() {
             return;
         }
@@ -85,7 +86,7 @@ impl<B: Backing> Frames<B> {
 }
 
 /// Adds a range, joined to the last one where they meet.
-pub fn push_range(ranges: &mut Vec<IoVec>, range: Range<usize>) {
+pub fn push_range(ranges: &mut impl Push<IoVec>, range: Range<usize>) {
     match ranges.last_mut() {
         Some(last) if last.base + last.len == range.start => last.len += range.len(),
         _ => ranges.push(IoVec { base: range.start, len: range.len() }),

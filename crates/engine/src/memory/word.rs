@@ -10,8 +10,9 @@
 
 use crate::base::lockdep;
 use crate::base::sync::{Atomic, Backoff};
+use crate::memory::sparse::SparseCells;
 use crate::units::{FrameId, PageIndex, SlotId};
-use overspill_os::{Errno, table::SharedCells};
+use overspill_os::Errno;
 use std::sync::atomic::{
     AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
@@ -58,6 +59,9 @@ const PAYLOAD_SHIFT: u32 = 16;
 pub struct PageWord(u64);
 
 impl PageWord {
+    /// That of a page that was never touched.
+    const EMPTY: PageWord = PageWord(0);
+
     /// Where the content is.
     pub fn state(self) -> State {
         let payload = self.0 >> PAYLOAD_SHIFT;
@@ -205,13 +209,13 @@ impl std::fmt::Debug for PageWord {
 /// The words of every page of the window.
 #[derive(Clone, Copy, Debug)]
 pub struct PageWords {
-    cells: SharedCells,
+    cells: SparseCells,
 }
 
 impl PageWords {
     /// Words for `pages` pages, all empty; memory is used as pages are touched (8 bytes for 4 KiB).
     pub fn new(pages: usize) -> Result<PageWords, Errno> {
-        Ok(PageWords { cells: SharedCells::anonymous(pages)? })
+        Ok(PageWords { cells: SparseCells::new(pages)? })
     }
 
     /// Number of pages of the window.
@@ -220,13 +224,18 @@ impl PageWords {
         self.cells.len()
     }
 
+    /// Bytes that they take, where the first `pages` may be in use.
+    pub fn used_bytes(&self, pages: usize) -> u64 {
+        self.cells.used_bytes(pages)
+    }
+
     fn cell(&self, page: PageIndex) -> PageCell<'_, AtomicU64> {
-        PageCell(&self.cells[page.0])
+        PageCell(self.cells.get(page.0))
     }
 
     /// Reads one.
     pub fn load(&self, page: PageIndex) -> PageWord {
-        self.cell(page).load()
+        self.cells.find(page.0).map_or(PageWord::EMPTY, |cell| PageCell(cell).load())
     }
 
     /// Applies a transition; the word before it and after it, or `None` when the transition does
@@ -236,7 +245,12 @@ impl PageWords {
         page: PageIndex,
         transition: impl Fn(PageWord) -> Option<PageWord>,
     ) -> Option<(PageWord, PageWord)> {
-        let (before, after) = self.cell(page).try_update(transition)?;
+        let cell = match self.cells.find(page.0) {
+            Some(cell) => PageCell(cell),
+            // What does not apply to an empty word has none come into use.
+            None => transition(PageWord::EMPTY).map(|_| self.cell(page))?,
+        };
+        let (before, after) = cell.try_update(transition)?;
         if after.is_locked() && !before.is_locked() {
             lockdep::hold_page(page);
         }
@@ -327,7 +341,7 @@ mod tests {
 
     fn any_word() -> impl Strategy<Value = PageWord> {
         (any_state(), any::<[bool; 3]>()).prop_map(|(state, [locked, pinned, referenced])| {
-            let word = PageWord(0).with_state(state).pinned(pinned).referenced(referenced);
+            let word = PageWord::EMPTY.with_state(state).pinned(pinned).referenced(referenced);
             if locked { word.lock().unwrap() } else { word }
         })
     }

@@ -418,9 +418,10 @@ impl<B: Backing> Reclaim<B> {
 
     /// None of the picked pages is evicted. They stay protected, until they are written to.
     fn take_back_picked(&self, batch: &mut Batch) {
-        for pick in batch.picks.drain(..) {
+        for pick in &batch.picks {
             self.memory.words.try_update(pick.page, PageWord::take_back);
         }
+        batch.picks.clear();
     }
 
     /// Reads the picked pages into the buffer, for the frames that they own.

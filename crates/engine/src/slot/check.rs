@@ -36,7 +36,8 @@ impl<R: Records> SlotTable<R> {
             current_clusters: 0,
             listed: [0; LISTS],
         };
-        for (index, extent) in (0..).zip(&books.extents) {
+        for index in 0..self.layout.extents() {
+            let extent = &books.extents[index];
             found.add(Place::Bad, extent.bad.into());
             if extent.is_ours() {
                 self.check_extent(books, index, extent, &mut found);

@@ -12,7 +12,7 @@ use super::cluster::{CLUSTER_SLOTS, ClusterState, FREE_LIST, Records};
 use super::table::{Books, SlotTable};
 use overspill_os::Errno;
 use std::fmt::Debug;
-use std::ops::{DerefMut, Range};
+use std::ops::{DerefMut, Index, IndexMut, Range};
 use std::time::{Duration, Instant};
 
 /// Disk space is set aside in steps of this many clusters (64 MiB), and in smaller ones as a disk
@@ -78,6 +78,50 @@ pub struct Extent {
     pub free_clusters: u8,
     /// Slots that could not be written.
     pub bad: u32,
+}
+
+/// What is known of each extent. Those that were never leased take no memory: a device may have
+/// thousands, and most processes use one. There is room for all from the beginning.
+#[derive(Debug)]
+pub struct Extents(Vec<Extent>);
+
+impl Extents {
+    /// Of so many extents.
+    pub fn new(count: u32) -> Extents {
+        Extents(Vec::with_capacity(count as usize))
+    }
+
+    /// Those that were ever leased, and some between them.
+    pub fn known(&self) -> &[Extent] {
+        &self.0
+    }
+}
+
+impl Clone for Extents {
+    fn clone(&self) -> Extents {
+        let mut copy = Vec::with_capacity(self.0.capacity());
+        copy.extend_from_slice(&self.0);
+        Extents(copy)
+    }
+}
+
+impl Index<u32> for Extents {
+    type Output = Extent;
+    fn index(&self, index: u32) -> &Extent {
+        const NEVER: &Extent = &Extent { owner: Owner::Nobody, grown: 0, free_clusters: 0, bad: 0 };
+        self.0.get(index as usize).unwrap_or(NEVER)
+    }
+}
+
+impl IndexMut<u32> for Extents {
+    fn index_mut(&mut self, index: u32) -> &mut Extent {
+        let index = index as usize;
+        if self.0.len() <= index {
+            assert!(index < self.0.capacity(), "there is no extent {index}");
+            self.0.resize(index + 1, Extent::default());
+        }
+        &mut self.0[index]
+    }
 }
 
 impl Extent {
@@ -149,7 +193,7 @@ impl<R: Records> SlotTable<R> {
         let first = books.ungrown.start;
         books.ungrown.start += clusters;
         for cluster in first..first + clusters {
-            books.extents[self.layout.extent_of(cluster) as usize].grown += 1;
+            books.extents[self.layout.extent_of(cluster)].grown += 1;
             let mut cluster = self.clusters.lock(cluster);
             self.tally.shift(Place::Ungrown, Place::Free, cluster.free_slots());
             self.place(books, &mut cluster);
@@ -167,29 +211,28 @@ impl<R: Records> SlotTable<R> {
             self.forget_refused(books);
         }
         // The first that may be had; a further one where it goes on.
-        let rest = &books.extents[books.lease_hint as usize..];
-        let skipped =
-            rest.iter().position(|extent| extent.owner == Owner::Nobody).unwrap_or(rest.len());
-        books.lease_hint += skipped as u32;
-        let extent = books.lease_hint;
+        let is_nobodys = |extent: &u32| books.extents[*extent].owner == Owner::Nobody;
+        let extents = books.lease_hint..self.layout.extents();
+        let extent = extents.clone().find(is_nobodys).unwrap_or(extents.end);
+        books.lease_hint = extent;
         if extent == self.layout.extents()
             || more && self.layout.clusters_of(extent).start != books.ungrown.end
         {
             return None;
         }
-        books.extents[extent as usize].owner = Owner::Asking;
+        books.extents[extent].owner = Owner::Asking;
         Some(extent)
     }
 
     /// What became of asking for an extent.
     fn leased(&self, books: &mut Books, extent: u32, leased: bool) {
         if leased {
-            books.extents[extent as usize].owner = Owner::Us;
+            books.extents[extent].owner = Owner::Us;
             let clusters = self.layout.clusters_of(extent);
             books.ungrown =
                 if books.ungrown.is_empty() { clusters } else { books.ungrown.start..clusters.end };
         } else {
-            books.extents[extent as usize].owner = Owner::Another;
+            books.extents[extent].owner = Owner::Another;
             self.tally.shift(Place::Ungrown, Place::Another, self.usable_slots(books, extent));
             books.lease_retry = books.lease_retry.or_else(|| Some(Instant::now() + RETRY));
         }
@@ -199,6 +242,7 @@ impl<R: Records> SlotTable<R> {
     pub fn forget_refused(&self, books: &mut Books) {
         books
             .extents
+            .0
             .iter_mut()
             .filter(|e| e.owner == Owner::Another)
             .for_each(|e| e.owner = Owner::Nobody);
@@ -210,7 +254,7 @@ impl<R: Records> SlotTable<R> {
     /// a closed map, if it has no slot in use.
     pub fn release_idle(&self, books: &mut Books, cluster: u32, disk: &dyn Disk) {
         let extent = self.layout.extent_of(cluster);
-        if !disk.gives_back() || !books.extents[extent as usize].is_ours() {
+        if !disk.gives_back() || !books.extents[extent].is_ours() {
             return;
         }
         if self.is_closed() {
@@ -223,7 +267,7 @@ impl<R: Records> SlotTable<R> {
             }
             self.vacate(books, extent);
         }
-        books.extents[extent as usize].grown = 0;
+        books.extents[extent].grown = 0;
         self.given_up(books, extent);
         disk.release(self.layout.extent_bytes(extent));
     }
@@ -234,18 +278,16 @@ impl<R: Records> SlotTable<R> {
         if self.is_closed() || books.idle_extents <= IDLE_EXTENTS_KEPT {
             return None;
         }
-        let idle = |extent: &u32| {
-            books.extents[*extent as usize].is_ours() && self.is_idle(books, *extent)
-        };
+        let idle = |extent: &u32| books.extents[*extent].is_ours() && self.is_idle(books, *extent);
         let extent = (0..self.layout.extents()).rev().find(idle)?;
         self.vacate(books, extent);
-        books.extents[extent as usize].owner = Owner::Leaving;
+        books.extents[extent].owner = Owner::Leaving;
         Some(extent)
     }
 
     /// See [`SlotTable::give_up_idle`].
     pub fn given_up(&self, books: &mut Books, extent: u32) {
-        books.extents[extent as usize].owner = Owner::Nobody;
+        books.extents[extent].owner = Owner::Nobody;
         books.lease_hint = books.lease_hint.min(extent);
     }
 
@@ -256,14 +298,14 @@ impl<R: Records> SlotTable<R> {
             debug_assert_eq!(cluster.state(), ClusterState::Listed(FREE_LIST));
             self.set_state(books, &mut cluster, ClusterState::Absent);
         }
-        books.extents[extent as usize].grown = 0;
+        books.extents[extent].grown = 0;
         self.tally.shift(Place::Free, Place::Ungrown, self.usable_slots(books, extent));
     }
 
     /// Withdraws a slot of an extent that nobody leases yet, for ever.
     pub fn exclude(&self, books: &mut Books, offset: u64) {
         let index = (offset / CLUSTER_SLOTS as u64) as u32;
-        let extent = &mut books.extents[self.layout.extent_of(index) as usize];
+        let extent = &mut books.extents[self.layout.extent_of(index)];
         assert_eq!(extent.owner, Owner::Nobody);
         let mut cluster = self.clusters.lock(index);
         let slot = offset as usize % CLUSTER_SLOTS;
@@ -276,6 +318,6 @@ impl<R: Records> SlotTable<R> {
 
     /// Slots of an extent that are not bad.
     fn usable_slots(&self, books: &Books, extent: u32) -> u64 {
-        self.layout.slots_of(extent) - u64::from(books.extents[extent as usize].bad)
+        self.layout.slots_of(extent) - u64::from(books.extents[extent].bad)
     }
 }

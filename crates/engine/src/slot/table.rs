@@ -18,7 +18,7 @@ use super::cluster::{
 };
 use super::counts::{Place, Tally};
 use super::layout::Layout;
-use super::lease::Extent;
+use super::lease::Extents;
 use super::lists::Lists;
 use super::runs::Runs;
 use crate::base::sync::Atomic;
@@ -46,7 +46,7 @@ pub struct Want {
 #[derive(Clone, Debug)]
 pub struct Books {
     pub lists: Lists,
-    pub extents: Vec<Extent>,
+    pub extents: Extents,
     /// The clusters that are leased and have no disk space yet; they lie side by side.
     pub ungrown: Range<u32>,
     /// Whether somebody is taking more of the disk into use just now.
@@ -142,7 +142,7 @@ impl<R: Records> SlotTable<R> {
         }
         let books = Books {
             lists: Lists::new(),
-            extents: vec![Extent::default(); layout.extents() as usize],
+            extents: Extents::new(layout.extents()),
             ungrown: 0..0,
             growing: false,
             lease_hint: 0,
@@ -348,7 +348,7 @@ impl<R: Records> SlotTable<R> {
         cluster.put(start, len);
         cluster.withdraw(start, len);
         self.tally.shift(Place::Taken, Place::Bad, len as u64);
-        books.extents[self.layout.extent_of(index) as usize].bad += len as u32;
+        books.extents[self.layout.extent_of(index)].bad += len as u32;
         if !self.is_closed() && is_placed(cluster.state()) {
             self.place(books, &mut cluster);
         }
@@ -381,7 +381,7 @@ impl<R: Records> SlotTable<R> {
         let listed_free = |state| u8::from(state == ClusterState::Listed(FREE_LIST));
         let index = self.layout.extent_of(cluster.index());
         let was_idle = self.is_idle(books, index);
-        let extent = &mut books.extents[index as usize];
+        let extent = &mut books.extents[index];
         extent.free_clusters = extent.free_clusters + listed_free(state) - listed_free(before);
         books.idle_extents =
             books.idle_extents + u32::from(self.is_idle(books, index)) - u32::from(was_idle);
@@ -389,8 +389,7 @@ impl<R: Records> SlotTable<R> {
 
     /// Whether no cluster of an extent is in use.
     pub fn is_idle(&self, books: &Books, extent: u32) -> bool {
-        books.extents[extent as usize].free_clusters as usize
-            == self.layout.clusters_of(extent).len()
+        books.extents[extent].free_clusters as usize == self.layout.clusters_of(extent).len()
     }
 
     // ---- Forks ----
@@ -404,7 +403,7 @@ impl<R: Records> SlotTable<R> {
         }
         for index in 0..self.layout.clusters {
             // A look without the lock first: most of a large device was never used.
-            if !books.extents[self.layout.extent_of(index) as usize].is_ours()
+            if !books.extents[self.layout.extent_of(index)].is_ours()
                 || self.clusters.used_slots(index) == 0
             {
                 continue;
@@ -430,7 +429,7 @@ impl<R: Records> SlotTable<R> {
         for index in
             0..if self.is_closed() || books.sealed_clusters == 0 { 0 } else { self.layout.clusters }
         {
-            if !books.extents[self.layout.extent_of(index) as usize].is_ours()
+            if !books.extents[self.layout.extent_of(index)].is_ours()
                 || self.clusters.state(index) != ClusterState::Sealed
                 || oldest_living_child.is_some_and(|oldest| self.clusters.seal(index) >= oldest)
             {
@@ -459,7 +458,7 @@ impl<R: Records> SlotTable<R> {
     /// The leased extents that hold slots in use.
     pub fn extents_in_use(&self, books: &Books) -> impl Iterator<Item = u32> {
         let ours = (0..)
-            .zip(&books.extents)
+            .zip(books.extents.known())
             .filter(|(_, extent)| extent.is_ours())
             .map(|(index, _)| index);
         ours.filter(|extent| self.is_extent_in_use(*extent))

@@ -27,6 +27,7 @@ use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::codec::{Codec, CodecId, Compressor, Decompressor};
 use overspill_os::io::IoBuffer;
+use overspill_os::list::{List, Room};
 use overspill_os::table::PageRoom;
 use overspill_os::vm::IoVec;
 use std::fmt;
@@ -87,25 +88,25 @@ pub struct Cold {
 #[derive(Debug)]
 pub struct Batch {
     /// The pages of the batch.
-    pub picks: Vec<Pick>,
+    pub picks: List<Pick>,
     /// Ranges to drop.
-    pub ranges: Vec<IoVec>,
+    pub ranges: List<IoVec>,
     /// Frames to free.
-    pub frames: Vec<crate::units::FrameId>,
+    pub frames: List<FrameId>,
     pub(crate) buffer: IoBuffer,
     /// The slot of each page of the buffer.
-    slots: Vec<Option<SlotId>>,
+    slots: List<Option<SlotId>>,
     /// The compressed copy of each page of the buffer.
-    objects: Vec<Option<Object>>,
+    objects: List<Option<Object>>,
     pub(crate) packed: PageRoom,
     /// Packs what stays cold more densely.
     pub(crate) recompressor: Option<Compressor>,
     /// Where pages are packed to that may not be worth it.
     pub(crate) trial: PageRoom,
-    pub(crate) writes: Vec<RunWrite>,
+    pub(crate) writes: List<RunWrite>,
     /// Pages of the compressed tier on their way to devices.
-    pub(crate) oldest: Vec<(SlotId, Object)>,
-    pub(crate) cold: Vec<Cold>,
+    pub(crate) oldest: List<(SlotId, Object)>,
+    pub(crate) cold: List<Cold>,
     /// The compressed tier had no room for a page of the batch: it is not tried for the others.
     refused: bool,
     /// Devices have room for what the tier does not take, although it has slots of its own.
@@ -119,17 +120,26 @@ pub struct Batch {
 impl Batch {
     /// For batches of up to `pages` pages.
     pub fn new(pages: usize, settings: &SwapSettings) -> Result<Batch, Errno> {
+        let lists = Room::bytes::<Pick>(pages)
+            + Room::bytes::<IoVec>(pages)
+            + Room::bytes::<FrameId>(pages)
+            + Room::bytes::<Option<SlotId>>(pages)
+            + Room::bytes::<Option<Object>>(pages)
+            + Room::bytes::<RunWrite>(pages)
+            + Room::bytes::<(SlotId, Object)>(pages)
+            + Room::bytes::<Cold>(pages);
+        let mut room = Room::new(lists)?;
         Ok(Batch {
-            picks: Vec::with_capacity(pages),
-            ranges: Vec::with_capacity(pages),
-            frames: Vec::with_capacity(pages),
+            picks: room.list(pages),
+            ranges: room.list(pages),
+            frames: room.list(pages),
             buffer: IoBuffer::new(pages)?,
-            slots: vec![None; pages],
-            objects: vec![None; pages],
+            slots: room.list(pages),
+            objects: room.list(pages),
             packed: PageRoom::new()?,
-            writes: Vec::with_capacity(pages),
-            oldest: Vec::with_capacity(pages),
-            cold: Vec::with_capacity(pages),
+            writes: room.list(pages),
+            oldest: room.list(pages),
+            cold: room.list(pages),
             refused: false,
             backed: false,
             compressors: settings
@@ -147,6 +157,14 @@ impl Batch {
 
     /// Gives back the memory of what is large in it, until it is used.
     pub fn forget(&mut self) {
+        self.picks.forget();
+        self.ranges.forget();
+        self.frames.forget();
+        self.slots.forget();
+        self.objects.forget();
+        self.writes.forget();
+        self.oldest.forget();
+        self.cold.forget();
         self.buffer.forget();
         self.packed.forget();
         self.trial.forget();
@@ -208,7 +226,7 @@ impl fmt::Display for LoadError {
 
 /// Lines a page of the buffer up to be written to a slot, in one run with the last if it lies
 /// behind it.
-pub(crate) fn line_up(writes: &mut Vec<RunWrite>, slot: SlotId, at: usize, keeps_slots: bool) {
+pub(crate) fn line_up(writes: &mut List<RunWrite>, slot: SlotId, at: usize, keeps_slots: bool) {
     let behind = |last: &RunWrite| {
         last.buffer_page + last.run.len == at
             && last.run.follows(slot)
@@ -255,6 +273,8 @@ impl<B: Backing> Swap<B> {
         // 2. It gets slots next to one another: on no device what the compressed tier takes, if it
         //    has slots of its own; else of devices, as far as they have some.
         batch.writes.clear();
+        batch.slots.fill_up(pages, None);
+        batch.objects.fill_up(pages, None);
         batch.refused = false;
         let own = self.settings.slots == TierSlots::Own;
         batch.backed = own && self.devices_have_room();
@@ -273,13 +293,10 @@ impl<B: Backing> Swap<B> {
                 }),
             };
             let Some(run) = run else { break };
-            batch.slots[at..at + run.len]
-                .iter_mut()
-                .zip(run.slots())
-                .for_each(|(place, slot)| *place = Some(slot));
+            let places = batch.slots[at..at + run.len].iter_mut();
+            places.zip(run.slots()).for_each(|(place, slot)| *place = Some(slot));
             at += run.len;
         }
-        batch.slots[at..pages].fill(None);
         self.store_for_slots(batch, at);
         // 3. What does not compress is written to its slots; what has none yet may get some.
         self.line_up_rest(batch, pages);

@@ -40,6 +40,7 @@ use crate::units::{FOLIO_MAX, SlotId};
 use crate::zpool::Handle;
 use list::{HEAD_CELLS, List, RANGE_SLOTS};
 use overspill_os::codec::CodecId;
+use overspill_os::list::Push;
 use overspill_os::table::AtomicTable;
 use overspill_os::table::SharedCells;
 use std::sync::OnceLock;
@@ -440,7 +441,7 @@ impl Zswap {
     /// Fills `out`, as far as it has room, with some of the oldest entries: of the range whose
     /// oldest is the oldest of all, in the order of their slots. By the time that the caller looks
     /// at them they may have changed.
-    pub fn oldest(&self, now: u64, out: &mut Vec<(SlotId, Object)>) {
+    pub fn oldest(&self, now: u64, out: &mut impl Push<(SlotId, Object)>) {
         out.clear();
         // 1. Which range? Without locks: a guess is enough.
         let ranges = self
@@ -459,9 +460,9 @@ impl Zswap {
         let held = self.lock(first);
         let list = self.list(first);
         let slots = list.iter().take(out.capacity()).map(|index| first.advance(index as u64));
-        out.extend(
-            slots.map(|slot| (slot, self.look_up(slot).expect("what is in the list has an entry"))),
-        );
+        slots.for_each(|slot| {
+            out.push((slot, self.look_up(slot).expect("what is in the list has an entry")));
+        });
         drop(held);
         out.sort_unstable_by_key(|(slot, _)| *slot);
     }

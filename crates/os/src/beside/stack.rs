@@ -76,6 +76,22 @@ pub(super) fn fork_done() {
     STACKS.lock.unlock();
 }
 
+/// Gives back what the calling thread does not use of its stack, if that is one of ours: it was
+/// deeper before.
+pub fn forget_stack() {
+    let here = vm::stack_address();
+    let below = |stack: &Stack| {
+        let lowest = stack.base + PAGE_SIZE;
+        // The page below is for the calls that do it.
+        let end = (here & !(PAGE_SIZE - 1)).saturating_sub(PAGE_SIZE);
+        (lowest..lowest + STACK_BYTES).contains(&here).then_some(lowest..end)
+    };
+    let unused = STACKS.lock.with(|| STACKS.iter().find_map(below));
+    if let Some(unused) = unused.filter(|unused| !unused.is_empty()) {
+        let _ = vm::advise(unused, vm::MADV_DONTNEED);
+    }
+}
+
 /// In the child of a fork: the threads on our stacks are its parent's.
 pub(super) fn reset_in_child() {
     for stack in STACKS.iter() {

@@ -254,7 +254,8 @@ impl<B: Backing> Control<B> {
             moved.pages += gone.iter().filter(|gone| **gone).count();
             self.end_claim(part, &gone);
             if is_seeded(Bug::EndedUnpublished) {
-                bench.batch.picks.drain(..).for_each(|pick| self.publish_placed(&pick));
+                bench.batch.picks.iter().for_each(|pick| self.publish_placed(pick));
+                bench.batch.picks.clear();
             }
         }
         moved
