@@ -22,6 +22,8 @@ const HEAD: usize = 1024;
 const MAGIC: &[u8] = b"\x7fELF\x02\x01";
 const MACHINE: u16 = 62;
 const PT_INTERP: u32 = 3;
+/// Most program headers that the kernel takes: 64 KiB of them.
+const HEADERS_MAX: u64 = 1170;
 
 /// What is executed, as the call names it.
 #[derive(Clone, Copy)]
@@ -178,7 +180,7 @@ impl Descriptor {
     /// Where the file names its loader, and how many bytes that takes.
     fn loader(&self, head: &[u8]) -> Option<[u64; 2]> {
         let [at, size, count] = [word::<8>(head, 32)?, word::<2>(head, 54)?, word::<2>(head, 56)?];
-        (0..count).find_map(|n| {
+        (0..count.min(HEADERS_MAX)).find_map(|n| {
             let mut header = [0; 56];
             let header = self.part(head, at.checked_add(n * size)?, &mut header)?;
             let found = word::<4>(header, 0)? == PT_INTERP.into();
