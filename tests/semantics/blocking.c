@@ -43,7 +43,7 @@ static void interruptions(void)
         die("pipe");
     sigaction(SIGALRM, &action, NULL);
     fill(buffer, 4, 1);
-    pressure(40);
+    evict_all();
     alarm_in_ms(20);
     ssize_t got = read(ends[0], buffer, 4 * PAGE);
     check(got == -1 && errno == EINTR && handled == 1,
@@ -51,7 +51,7 @@ static void interruptions(void)
     action.sa_flags = SA_RESTART;
     sigaction(SIGALRM, &action, NULL);
     feeds = 1;
-    pressure(40);
+    evict_all();
     alarm_in_ms(20);
     got = read(ends[0], buffer + 100, PAGE);
     check(got == 4 && strcmp(buffer + 100, "fed") == 0, "with SA_RESTART it goes on: %zd bytes",
@@ -219,12 +219,12 @@ static void large(void)
 static void names(void)
 {
     char *name = strdup("root");
-    pressure(40);
+    evict_all();
     struct passwd *entry = getpwnam(name);
     check(entry != NULL && entry->pw_uid == 0, "getpwnam");
     char *host = strdup("127.0.0.1"), *service = strdup("80");
     struct addrinfo *result = NULL;
-    pressure(40);
+    evict_all();
     int error = getaddrinfo(host, service, NULL, &result);
     check(error == 0 && result != NULL, "getaddrinfo");
     freeaddrinfo(result);
@@ -232,9 +232,9 @@ static void names(void)
     check(getifaddrs(&addresses) == 0, "getifaddrs");
     freeifaddrs(addresses);
     setenv("SEMANTICS_LATE", name, 1);
-    pressure(40);
+    evict_all();
     char *command = strdup("test \"$SEMANTICS_LATE\" = root");
-    pressure(40);
+    evict_all();
     check(system(command) == 0, "system");
     FILE *pipe = popen("echo read", "r");
     char line[20] = "";
@@ -249,7 +249,6 @@ static void names(void)
 
 int main(void)
 {
-    be_managed();
     interruptions();
     cancellations();
     datagrams();

@@ -103,10 +103,10 @@ static void files(void)
     int wrong = 0;
     for (int i = 0; i < 3000; i++)
         wrong += fprintf(file, "line %d\n", i) < 7;
-    pressure(40);
+    evict_all();
     wrong += fwrite(out, 1, 4 * PAGE, file) != 4 * PAGE || fflush(file) != 0;
     rewind(file);
-    pressure(40);
+    evict_all();
     char *line = NULL;
     size_t room = 0;
     for (int i = 0; i < 3000; i++) {
@@ -142,39 +142,39 @@ static void paths(void)
         char text[100];
     } *all = malloc(sizeof *all);
     memset(all, 1, sizeof *all);
-    pressure(40);
+    evict_all();
     check(mkdir(directory, 0700) == 0 && stat(directory, &all->stat) == 0 &&
               S_ISDIR(all->stat.st_mode),
           "mkdir, stat");
-    pressure(40);
+    evict_all();
     int fd = open(one, O_RDWR | O_CREAT | O_EXCL, 0640);
     check(fd >= 0 && write(fd, one, 5) == 5 && close(fd) == 0, "open");
-    pressure(40);
+    evict_all();
     check(open(one, O_RDWR | O_CREAT | O_EXCL, 0640) == -1 && errno == EEXIST,
           "open of what is there");
     check(lstat(one, &all->stat) == 0 && all->stat.st_size == 5 &&
               (all->stat.st_mode & 0777) == 0640,
           "lstat");
-    pressure(40);
+    evict_all();
     check(access(one, R_OK) == 0 && access(two, R_OK) == -1 && errno == ENOENT, "access");
     check(rename(one, two) == 0 && stat(one, &all->stat) == -1 && errno == ENOENT, "rename");
-    pressure(40);
+    evict_all();
     check(symlink(two, one) == 0 && readlink(one, all->text, 100) == (ssize_t)strlen(two) &&
               memcmp(all->text, two, strlen(two)) == 0,
           "symlink, readlink");
-    pressure(40);
+    evict_all();
     check(fstatat(AT_FDCWD, two, &all->stat, 0) == 0 && all->stat.st_size == 5, "fstatat");
     check(statx(AT_FDCWD, two, 0, STATX_SIZE, &all->statx) == 0 && all->statx.stx_size == 5,
           "statx");
-    pressure(40);
+    evict_all();
     fd = openat(AT_FDCWD, two, O_RDONLY);
-    pressure(40);
+    evict_all();
     check(fd >= 0 && fstat(fd, &all->stat) == 0 && all->stat.st_size == 5 && close(fd) == 0,
           "openat, fstat");
     fd = creat(two, 0600);
     check(fd >= 0 && close(fd) == 0 && stat(two, &all->stat) == 0 && all->stat.st_size == 0,
           "creat");
-    pressure(40);
+    evict_all();
     check(unlink(one) == 0 && unlinkat(AT_FDCWD, two, 0) == 0 && unlink(two) == -1 &&
               errno == ENOENT,
           "unlink, unlinkat");
@@ -182,7 +182,7 @@ static void paths(void)
     char *longest = malloc(5000);
     memset(longest, '/', 5000);
     longest[4095] = 0;
-    pressure(40);
+    evict_all();
     int rests = stat(longest, &all->stat) == 0;
     longest[4095] = '/';
     longest[4999] = 0;
@@ -191,10 +191,10 @@ static void paths(void)
     char *edge = map_pages(2);
     mprotect(edge + PAGE, PAGE, PROT_NONE);
     strcpy(edge + PAGE - 2, "/");
-    pressure(40);
+    evict_all();
     check(stat(edge + PAGE - 2, &all->stat) == 0, "a path at the end of memory");
     edge[PAGE - 1] = '/';
-    pressure(40);
+    evict_all();
     check(stat(edge + PAGE - 2, &all->stat) == -1 && errno == EFAULT, "a path without end");
     munmap(edge, 2 * PAGE);
     rmdir(directory);
@@ -228,7 +228,7 @@ static void sockets(void)
     } *names = malloc(sizeof *names);
     memset(names, 0, sizeof *names);
     names->len = sizeof names->name;
-    pressure(40);
+    evict_all();
     check(recvfrom(datagrams[1], in, 100, MSG_TRUNC, (struct sockaddr *)&names->name,
                    &names->len) == (ssize_t)BYTES &&
               arrived(100, 21),
@@ -288,7 +288,7 @@ static void sockets(void)
     FD_SET(pair[1], &waits->set);
     waits->time.tv_usec = 1000;
     waits->sleep.tv_nsec = 1000000;
-    pressure(40);
+    evict_all();
     check(epoll_wait(epoll, waits->events, 20, 0) == 0 && poll(waits->polls, 1, 1) == 0 &&
               waits->polls[0].revents == 0,
           "nothing to wait for");
@@ -300,7 +300,7 @@ static void sockets(void)
     if (write(pair[0], "x", 1) != 1)
         die("write");
     FD_SET(pair[1], &waits->set);
-    pressure(40);
+    evict_all();
     check(epoll_wait(epoll, waits->events, 20, -1) == 1 &&
               waits->events[0].data.u64 == 0x1234567890,
           "epoll_wait");
@@ -314,7 +314,7 @@ static void sockets(void)
           "select");
     check(select(-1, &waits->set, NULL, NULL, NULL) == -1 && errno == EINVAL,
           "select with a number that cannot be");
-    pressure(40);
+    evict_all();
     check(nanosleep(&waits->sleep, &waits->rest) == 0, "nanosleep");
     prepare(26);
     check(getrandom(in, PAGE + 5, 0) == (ssize_t)(PAGE + 5) && !stamped(in, PAGE, 1026),
@@ -327,7 +327,7 @@ static void sockets(void)
         die("connect");
     memset(names, 0, sizeof *names);
     names->len = sizeof names->name;
-    pressure(40);
+    evict_all();
     int accepted = accept(listening, (struct sockaddr *)&names->name, &names->len);
     check(accepted >= 0 && names->len >= 2 && names->name.sun_family == AF_UNIX, "accept");
     unlink("calls-socket");
@@ -381,7 +381,7 @@ static void faults(void)
               page_is(pages + 4 * PAGE, 33),
           "what may be accessed later is");
     char *back = map_pages(2);
-    pressure(40);
+    evict_all();
     check(read(ends[0], back, 10) == 10 && memcmp(back, "some bytes", 10) == 0,
           "and nothing was lost");
     close(fd);
@@ -699,7 +699,6 @@ static void threads(void)
 
 int main(void)
 {
-    be_managed();
     out = map_pages(4);
     in = map_pages(4);
     files();

@@ -162,11 +162,11 @@ static void system_calls(void)
            reads = emit_call(code + 9 * PAGE, SYS_read),
            writes = emit_call(code + 19 * PAGE - 7, SYS_write);
     fill(data, 16, 5);
-    pressure(40);
+    evict_all();
     check(pid(0, 0, 0) == getpid(), "a call from code that was out");
-    pressure(40);
+    evict_all();
     check(writes(pipes[1], (long)data, 8 * PAGE) == 8 * 4096, "what is out is written");
-    pressure(40);
+    evict_all();
     check(reads(pipes[0], (long)code + 100 * PAGE, 8 * PAGE) == 8 * 4096
               && bad_pages(code + 100 * PAGE, 8, 5) == 0,
           "and read among code");
@@ -191,13 +191,13 @@ static void handlers(void)
     action.sa_handler = (void (*)(int))(uintptr_t)at;
     sigaction(SIGUSR1, &action, &before);
     for (int i = 0; i < 3; i++) {
-        pressure(40);
+        evict_all();
         raise(SIGUSR1);
     }
     check(*(uint32_t *)(void *)count == 3, "a handler that was out");
     /* Code that may not be executed is not. */
     mprotect(at, PAGE, PROT_READ | PROT_WRITE);
-    pressure(40);
+    evict_all();
     action.sa_handler = fault_handler;
     sigaction(SIGSEGV, &action, NULL);
     volatile int got = sigsetjmp(fault_return, 1);
@@ -218,7 +218,7 @@ static void forks(void)
     emit_all(code, 4);
     char *at = code + PAGE + 100;
     memcpy(at, calls, sizeof calls);
-    pressure(40);
+    evict_all();
     fflush(stdout);
     int (*forks)(pid_t (*)(void));
     memcpy(&forks, &at, sizeof at);

@@ -45,7 +45,7 @@ static void run(int alternate)
         makecontext(&c->context, (void (*)(void))body, 1, i);
     }
     for (int round = 0; round <= ROUNDS; round++) {
-        pressure(40);
+        evict_all();
         for (int i = 0; i < COROUTINES; i++)
             if (swapcontext(&scheduler, &coroutines[i].context) != 0)
                 die("swapcontext");

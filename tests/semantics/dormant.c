@@ -1,5 +1,6 @@
 /* A process that grows from little to much: what it had before is as it was, and so is what it has
    set, its children's included. */
+#define STAY_SMALL
 #include "common.h"
 #include <malloc.h>
 #include <signal.h>

@@ -6,7 +6,9 @@
  *
  * With FILE it first takes all the room that the file system has left. With DATABASE in the
  * environment that file, with a line in it, is what it has under the number of the standard error.
+ * All this is so before there is an engine.
  */
+#define STAY_SMALL
 #include "common.h"
 
 static void take_all_room(const char *name)

@@ -42,7 +42,7 @@ static void files(int file)
     prepare(1);
     check(lseek(file, 0, SEEK_SET) == 0 && write(file, source, BYTES) == (ssize_t)BYTES,
           "write to a file");
-    pressure(40);
+    evict_all();
     check(lseek(file, 0, SEEK_SET) == 0 && read(file, sink, BYTES) == (ssize_t)BYTES,
           "read from a file");
     check(bad_pages(sink, PAGES, 1) == 0, "what was written is what was read");
@@ -55,12 +55,12 @@ static void files(int file)
     int count;
     prepare(3);
     struct iovec *vector = pieces(source, BYTES, &count);
-    pressure(40);
+    evict_all();
     check(lseek(file, 0, SEEK_SET) == 0 && writev(file, vector, count) == (ssize_t)BYTES,
           "writev of %d pieces", count);
     free(vector);
     vector = pieces(sink, BYTES, &count);
-    pressure(40);
+    evict_all();
     check(lseek(file, 0, SEEK_SET) == 0 && readv(file, vector, count) == (ssize_t)BYTES,
           "readv of %d pieces", count);
     check(bad_pages(sink, PAGES, 3) == 0, "writev and readv carry the content");
@@ -68,7 +68,7 @@ static void files(int file)
     check(pwritev(file, vector, count, 7) == (ssize_t)BYTES && bad_pages(sink, PAGES, 1000004) == 0,
           "pwritev");
     fill(sink, PAGES, 0);
-    pressure(40);
+    evict_all();
     check(preadv(file, vector, count, 7) == (ssize_t)BYTES && bad_pages(sink, PAGES, 1000004) == 0,
           "preadv");
     free(vector);
@@ -184,9 +184,9 @@ static void messages(int file)
     control->cmsg_type = SCM_RIGHTS;
     control->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(control), &file, sizeof file);
-    pressure(40);
+    evict_all();
     check(sendmsg(ends[0], &out->header, 0) == (ssize_t)bytes, "sendmsg");
-    pressure(40);
+    evict_all();
     check(recvmsg(ends[1], &in->header, 0) == (ssize_t)bytes && bad_pages(sink, 20, 30) == 0,
           "recvmsg");
     control = CMSG_FIRSTHDR(&in->header);
@@ -245,7 +245,7 @@ static void send_file(int file)
     pthread_t reader;
     struct end end = {ends[1], sink, 0};
     *offset = 0;
-    pressure(40);
+    evict_all();
     pthread_create(&reader, NULL, read_all, &end);
     while (*offset < (off_t)BYTES)
         if (sendfile(ends[0], file, offset, BYTES - (size_t)*offset) <= 0)
@@ -260,7 +260,6 @@ static void send_file(int file)
 
 int main(void)
 {
-    be_managed();
     int file = mkstemp(path);
     if (file < 0)
         die("mkstemp");

@@ -3,6 +3,7 @@
  * PROGRAM. With `small` before it the process has done nothing else before; without, it has used
  * much memory, and the environment lies there.
  */
+#define STAY_SMALL
 #include "common.h"
 #include <spawn.h>
 #include <sys/syscall.h>
@@ -80,9 +81,11 @@ int main(int count, char **words)
     char *way = words[1 + small], *program = words[2 + small];
     if (count != 3 + small)
         return 93;
-    if (!small)
+    if (!small) {
+        be_managed();
         for (int n = 0; n < 300; n++)
             memset(malloc(PAGE), n, PAGE);
+    }
     char *arguments[] = {on_heap(program), NULL};
     char *variables[] = {on_heap("WORD=there"), on_heap("LD_PRELOAD="), on_heap("LAST=1"), NULL};
     int file = open(program, O_RDONLY | O_CLOEXEC);

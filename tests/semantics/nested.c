@@ -30,13 +30,13 @@ static void interfaces(void)
     char *block = heap_pages(4);
     memset(block, 1, 4 * PAGE);
     struct ifconf *managed = (struct ifconf *)block;
-    pressure(40);
+    evict_all();
     struct ifconf conf = {.ifc_len = PAGE, .ifc_buf = block + 2 * PAGE};
     check(ioctl(fd, SIOCGIFCONF, &conf) == 0 && conf.ifc_len >= 0,
           "SIOCGIFCONF, the list on the heap");
     managed->ifc_len = PAGE;
     managed->ifc_buf = block + 3 * PAGE;
-    pressure(40);
+    evict_all();
     check(ioctl(fd, SIOCGIFCONF, managed) == 0 && managed->ifc_len == conf.ifc_len,
           "SIOCGIFCONF, both on the heap");
     check(syscall(SYS_ioctl, fd, SIOCGIFCONF, &conf) == 0, "SIOCGIFCONF by number");
@@ -55,12 +55,12 @@ static void filters(void)
     struct sock_filter *filter = (struct sock_filter *)heap_pages(1);
     filter[0] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0xffff);
     struct sock_fprog program = {1, filter};
-    pressure(40);
+    evict_all();
     check(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0,
           "SO_ATTACH_FILTER");
     struct sock_fprog *managed = (struct sock_fprog *)heap_pages(1);
     *managed = program;
-    pressure(40);
+    evict_all();
     check(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, managed, sizeof *managed) == 0,
           "the same, both on the heap");
     free(managed);
@@ -75,13 +75,13 @@ static void futexes(void)
     words[0] = 1;
     words[1024] = 2;
     struct waiter waiters[2] = {{1, (uintptr_t)words, 2, 0}, {7, (uintptr_t)&words[1024], 2, 0}};
-    pressure(40);
+    evict_all();
     long result = syscall(SYS_futex_waitv, waiters, 2, 0, NULL, 0);
     check(result == -1 && (errno == EAGAIN || errno == ENOSYS),
           "futex_waitv finds the value changed: %s", strerror(errno));
     struct waiter *managed = (struct waiter *)heap_pages(1);
     memcpy(managed, waiters, sizeof waiters);
-    pressure(40);
+    evict_all();
     result = syscall(SYS_futex_waitv, managed, 2, 0, NULL, 0);
     check(result == -1 && (errno == EAGAIN || errno == ENOSYS), "the same, all on the heap: %s",
           strerror(errno));
@@ -103,11 +103,11 @@ static void traced(void)
     int status;
     check(waitpid(pid, &status, 0) == pid && WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP,
           "a traced child stops");
-    pressure(40);
+    evict_all();
     struct iovec area = {registers, sizeof *registers};
     check(ptrace(PTRACE_GETREGSET, pid, (void *)1, &area) == 0 && registers->rip != 0,
           "PTRACE_GETREGSET");
-    pressure(40);
+    evict_all();
     check(ptrace(PTRACE_GETREGS, pid, NULL, registers) == 0, "PTRACE_GETREGS");
     check(ptrace(PTRACE_CONT, pid, NULL, NULL) == 0 && reap(pid) == 7, "it goes on");
     free(registers);
@@ -131,10 +131,10 @@ static void bpf_calls(void)
     attr.map_fd = map;
     attr.key = (uintptr_t)block;
     attr.value = (uintptr_t)(block + PAGE);
-    pressure(40);
+    evict_all();
     int right = syscall(SYS_bpf, BPF_MAP_UPDATE_ELEM, &attr, sizeof attr) == 0;
     *(uint64_t *)(block + PAGE) = 0;
-    pressure(40);
+    evict_all();
     right = right && syscall(SYS_bpf, BPF_MAP_LOOKUP_ELEM, &attr, sizeof attr) == 0;
     if (!right || *(uint64_t *)(block + PAGE) != 77)
         check(0, "bpf");

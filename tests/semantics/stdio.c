@@ -23,9 +23,9 @@ static void large_buffers(int given)
     for (int i = 0; i < LINES; i++) {
         fprintf(file, "%d %s\n", i, i % 3 ? "some text" : "another text");
         if (i % 50000 == 25000)
-            pressure(40);
+            evict_all();
     }
-    pressure(40);
+    evict_all();
     check(fflush(file) == 0 && ftell(file) == 3488891, "%ld bytes written", ftell(file));
     rewind(file);
     char line[100];
@@ -35,7 +35,7 @@ static void large_buffers(int given)
         wrong += atol(line) != n ||
                  strcmp(strchr(line, ' '), n % 3 ? " some text\n" : " another text\n") != 0;
         if (n % 50000 == 25000)
-            pressure(40);
+            evict_all();
     }
     check(n == LINES && wrong == 0, "%d lines read, sum %ld, %d wrong", n, sum, wrong);
     check(fseek(file, 1234567, SEEK_SET) == 0 && fgetc(file) != EOF && ungetc('x', file) == 'x' &&
@@ -47,11 +47,11 @@ static void large_buffers(int given)
     file = temporary("stdio.blocks");
     char *blocks = heap_pages(2048);
     fill(blocks, 2048, 5);
-    pressure(40);
+    evict_all();
     check(fwrite(blocks, PAGE, 2048, file) == 2048, "fwrite of evicted memory");
     rewind(file);
     memset(blocks, 0, 2048 * PAGE);
-    pressure(40);
+    evict_all();
     check(fread(blocks, 1000, 8389, file) == 8388 && memcmp(blocks, blocks, 1) == 0,
           "fread into evicted memory");
     check(bad_pages(blocks, 2047, 5) == 0, "carries the content");

@@ -27,7 +27,7 @@ static void *out_there(void)
     size_t page = turn++ % (AREA - 16);
     if (page == 0) {
         memset(area, 0xa5, AREA * PAGE);
-        pressure(40);
+        evict_all();
     }
     return area + page * PAGE + 2040;
 }
@@ -74,12 +74,12 @@ static void files(void)
     char *name = text("semantics-dir"), *file = text("semantics-dir/file"),
          *link = text("semantics-dir/link");
     char *other = text("semantics-dir/other");
-    pressure(40);
+    evict_all();
     check(mkdir(name, 0700) == 0, "mkdir of a name that is evicted");
     int fd = open(file, O_RDWR | O_CREAT, 0600);
     check(fd >= 0, "open");
     char *data = text("content");
-    pressure(40);
+    evict_all();
     check(write(fd, data, 7) == 7 && symlink(file, link) == 0 && rename(file, other) == 0 &&
               rename(other, file) == 0,
           "write, symlink, rename");
@@ -92,7 +92,7 @@ static void files(void)
           "readlink");
     DIR *dir = opendir(name);
     int entries = 0;
-    pressure(40);
+    evict_all();
     while (readdir(dir))
         entries++;
     closedir(dir);
@@ -109,7 +109,7 @@ static void files(void)
     *lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
     check(fcntl(fd, F_SETLK, lock) == 0, "fcntl with a lock");
     close(fd);
-    pressure(40);
+    evict_all();
     check(unlink(file) == 0 && unlink(link) == 0 && rmdir(name) == 0, "unlink, rmdir");
     check(open(file, O_RDONLY) == -1 && errno == ENOENT, "open of what is gone: ENOENT");
     free(name);
@@ -160,12 +160,12 @@ static void sockets(void)
     check(bind(listener, (struct sockaddr *)address, sizeof *address) == 0 &&
               listen(listener, 1) == 0,
           "bind");
-    pressure(40);
+    evict_all();
     check(getsockname(listener, (struct sockaddr *)address, length) == 0 && address->sin_port != 0,
           "getsockname");
     int client = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in *to = copied(address, sizeof *address), *from = out_there();
-    pressure(40);
+    evict_all();
     check(connect(client, (struct sockaddr *)to, sizeof *to) == 0, "connect");
     *length = sizeof *from;
     int server = accept(listener, (struct sockaddr *)from, length);
@@ -190,7 +190,7 @@ static void signals(void)
     struct sigaction *action = calloc(1, sizeof *action), *before = out_there();
     sigset_t *set = out_there(), *old = out_there();
     action->sa_handler = handler;
-    pressure(40);
+    evict_all();
     check(sigaction(SIGUSR1, action, NULL) == 0 && sigaction(SIGUSR1, NULL, before) == 0 &&
               before->sa_handler == handler,
           "sigaction");
@@ -251,7 +251,7 @@ static void locks(void)
     sem_init(&s->semaphore, 0, 0);
     pthread_barrier_init(&s->barrier, NULL, 2);
     pthread_create(&thread, NULL, take_turns, s);
-    pressure(40);
+    evict_all();
     pthread_barrier_wait(&s->barrier);
     for (int i = 0; i < 200; i++) {
         pthread_mutex_lock(&s->mutex);
@@ -275,14 +275,14 @@ static void across_processes(void)
 {
     char *p = map_pages(16), *q = map_pages(16);
     fill(p, 16, 60);
-    pressure(40);
+    evict_all();
     struct iovec local = {q, 16 * PAGE}, remote = {p, 16 * PAGE};
     ssize_t n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
     /* Containers forbid it, and then natively as well. */
     check(n == -1 || (n == 16 * 4096 && bad_pages(q, 16, 60) == 0),
           "process_vm_readv of evicted pages");
     int memory = open("/proc/self/mem", O_RDONLY);
-    pressure(40);
+    evict_all();
     n = pread(memory, q, 16 * PAGE, (off_t)(uintptr_t)p);
     check(n == -1 || (n == 16 * 4096 && bad_pages(q, 16, 60) == 0),
           "/proc/self/mem of evicted pages");

@@ -2,6 +2,7 @@
  * Private mappings of /dev/zero, the older form of anonymous memory: they are managed as that is,
  * also in a process that is small yet, and fail as the kernel has it.
  */
+#define STAY_SMALL
 #include "common.h"
 #include <sys/stat.h>
 #include <sys/syscall.h>
