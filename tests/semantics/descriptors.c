@@ -4,7 +4,7 @@
 #include <dirent.h>
 #include <sys/file.h>
 
-#define PAGES ((size_t)8192)
+#define PAGES ((size_t)2048)
 
 static char *memory;
 
@@ -15,7 +15,7 @@ static void memory_works(const char *after)
     size_t bad = bad_pages(memory, PAGES, seed);
     seed += PAGES;
     fill(memory, PAGES, seed);
-    pressure(40);
+    pressure(32);
     bad += bad_pages(memory, PAGES, seed);
     check(bad == 0, "memory after %s: %zu bad pages", after, bad);
 }
@@ -169,7 +169,7 @@ int main(void)
 {
     memory = map_pages(PAGES);
     fill(memory, PAGES, 0);
-    pressure(40);
+    pressure(32);
     closing();
     in_a_child();
     ends_of_pipes();

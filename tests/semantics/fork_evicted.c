@@ -2,7 +2,7 @@
    theirs. */
 #include "common.h"
 
-#define PAGES ((size_t)10000)
+#define PAGES ((size_t)6000)
 #define WRITER_PAGES ((size_t)1500)
 #define WRITERS 3
 

@@ -50,11 +50,11 @@ void objects()
     std::vector<std::unique_ptr<Counted>> many;
     for (uint64_t i = 0; i < 30000; i++)
         many.push_back(std::make_unique<Counted>(i));
-    pressure(48);
+    pressure(32);
     check(Counted::alive == 30000, "%ld objects live", Counted::alive);
     for (size_t i = 0; i < many.size(); i += 2)
         many[i].reset();
-    pressure(48);
+    pressure(32);
     size_t wrong = 0;
     for (size_t i = 1; i < many.size(); i += 2)
         wrong += many[i]->value != i;
@@ -72,7 +72,7 @@ void objects()
         aligned &= reinterpret_cast<uintptr_t>(pages.back()) % 4096 == 0;
         fill_page(pages.back(), i);
     }
-    pressure(48);
+    pressure(32);
     wrong = 0;
     for (uint64_t i = 0; i < pages.size(); i++) {
         wrong += !page_is(pages[i], i);
@@ -143,7 +143,7 @@ void containers()
             std::string(300 + i % 200, static_cast<char>('a' + i % 26));
         table[mix(i)] = std::to_string(i);
     }
-    pressure(48);
+    pressure(32);
     size_t wrong = 0;
     for (uint64_t i = 0; i < 40000; i++) {
         auto found = tree.find("key " + std::to_string(mix(i)));

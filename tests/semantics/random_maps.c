@@ -1,7 +1,7 @@
 /*
  * Random calls on mappings that overlap in part, against a model that knows every byte.
  *
- * A range of 64 MiB, four times the budget, is mapped, protected, guarded, moved, discarded,
+ * A range of 32 MiB, twice the budget, is mapped, protected, guarded, moved, discarded,
  * written and unmapped in pieces. Beside it lie a copy of what it holds and a record of how each
  * page is mapped, neither of them in managed memory. What a call returns, what may be accessed, and
  * what a page holds must be what the model says. First by one thread, with forks; then by two, a
@@ -12,7 +12,7 @@
  */
 #include "common.h"
 
-#define PAGES ((size_t)16384)
+#define PAGES ((size_t)8192)
 #define ANONYMOUS (MAP_PRIVATE | MAP_ANONYMOUS)
 /* Locked at most: half of the smallest budget, which a fork halves. */
 #define LOCKED_MAX 200
@@ -641,7 +641,7 @@ static void step(struct part *t)
     t->doing = names[which];
     all[which](t, r);
     touch_wrongly(t, t->first + below(t, t->count));
-    /* Holes are filled, so that there is eight times the budget all the time. */
+    /* Holes are filled, so that there is more than the budget all the time. */
     if (t->operation % 16 == 0) {
         t->doing = "fill";
         r = cut(pick(t), 0);

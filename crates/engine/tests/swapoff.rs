@@ -255,7 +255,7 @@ fn swap_devices(pool: &Pool, swapoffs: usize) -> u64 {
 /// are taken away and added again, over and over: OVERSPILL_SWAPOFFS of them.
 #[test]
 fn no_page_is_ever_stale() {
-    let swapoffs = std::env::var("OVERSPILL_SWAPOFFS").map_or(200, |count| count.parse().unwrap());
+    let swapoffs = std::env::var("OVERSPILL_SWAPOFFS").map_or(100, |count| count.parse().unwrap());
     for (way, part) in WAYS.iter().zip(1u64..) {
         let devices = ["ram:32M,label=a,prio=1", "ram:32M,label=b,prio=1"];
         let delivery = DELIVERIES[part as usize % 2];
