@@ -256,13 +256,14 @@ impl FrameAllocator {
         self.publish_used();
     }
 
-    /// Brings the figure of what is in use up to date, where that has changed. Of two threads that
-    /// do so at the same time the later one may tell the older figure: so it is done again by and
-    /// by.
-    pub fn publish_used(&self) {
-        let bytes = Bytes::from_pages(self.used()).0;
-        self.stats.set(Counter::ChargedBytes, bytes);
-        self.stats.raise(Counter::ChargedPeakBytes, bytes);
+    /// Brings the figure of what is in use up to date, where that has changed; returns it. Of two
+    /// threads that do so at the same time the later one may tell the older figure: so it is done
+    /// again by and by. The most that was in use is noted where frames are taken: reclaim may have
+    /// some of what buffers were promised, until it gives it back.
+    pub fn publish_used(&self) -> Bytes {
+        let bytes = Bytes::from_pages(self.used());
+        self.stats.set(Counter::ChargedBytes, bytes.0);
+        bytes
     }
 
     /// Free pages, the reserve included.

@@ -61,6 +61,6 @@ impl Drop for Hold<'_> {
         if self.doing == Doing::Give {
             stats.add(Counter::ZoneFreeHoldNs, ns);
         }
-        self.allocator.publish_used();
+        stats.raise(Counter::ChargedPeakBytes, self.allocator.publish_used().0);
     }
 }
