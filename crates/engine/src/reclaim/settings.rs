@@ -36,7 +36,7 @@ pub enum WayOut {
 /// How many threads reclaim for themselves at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReclaimMax {
-    /// Half of the processors, see [`ReclaimMax::auto`].
+    /// Half of the processors, and two a NUMA node at least; fewer of small budgets.
     #[default]
     Auto,
     /// So many.
