@@ -34,7 +34,7 @@ use crate::memory::word::{PageWord, State};
 use crate::reclaim::direct::DIRECT_PAGES;
 use crate::stats::{Counter, Stats};
 use crate::swap::Swap;
-use crate::swap::store::{Batch, Pick};
+use crate::swap::batch::{Batch, Pick};
 use crate::units::{FrameId, PageIndex, SlotId};
 use crate::workingset::WorkingSet;
 use crate::workingset::settings::CompressedMax;

@@ -14,6 +14,7 @@
 //!
 //! Below it: memory, devices, the zpool, slots; the working set decides what it keeps.
 
+pub mod batch;
 pub mod clean;
 pub mod fill;
 mod follow;

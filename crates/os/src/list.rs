@@ -153,8 +153,6 @@ impl<T: Copy + fmt::Debug> fmt::Debug for List<T> {
 
 /// What values are added to: a [`List`], or a `Vec`.
 pub trait Push<T>: DerefMut<Target = [T]> {
-    /// Most values that it has without more memory.
-    fn capacity(&self) -> usize;
     /// Adds one.
     fn push(&mut self, value: T);
     /// Takes all out.
@@ -162,9 +160,6 @@ pub trait Push<T>: DerefMut<Target = [T]> {
 }
 
 impl<T: Copy> Push<T> for List<T> {
-    fn capacity(&self) -> usize {
-        List::capacity(self)
-    }
     fn push(&mut self, value: T) {
         List::push(self, value);
     }
@@ -174,9 +169,6 @@ impl<T: Copy> Push<T> for List<T> {
 }
 
 impl<T> Push<T> for Vec<T> {
-    fn capacity(&self) -> usize {
-        Vec::capacity(self)
-    }
     fn push(&mut self, value: T) {
         Vec::push(self, value);
     }

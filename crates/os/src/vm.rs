@@ -11,8 +11,7 @@ use rustix::fd::BorrowedFd;
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
 use std::ops::Range;
 use std::sync::atomic::{
-    AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
-    Ordering::Release,
+    AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
 };
 use syscalls::{Sysno, raw_syscall};
 
@@ -91,24 +90,16 @@ const OWN: Range<usize> = 104 << 40..112 << 40;
 /// Where a new mapping of the engine's own goes, as a hint: far from where the kernel puts the
 /// program's. It would fill a hole there that the program has just made, and who touches that by
 /// mistake is to be told so. Addresses do not come twice, and differ from run to run.
-///
-/// Large ones go upwards from the start, small ones downwards: so these lie side by side, and few
-/// page tables of the kernel's map them all.
 pub fn own_place(len: usize) -> *mut std::ffi::c_void {
     /// Where the loader has put this code is random, by 28 bits.
     const RANDOM_MASK: usize = (1 << 28) - 1;
-    /// Less than a page table maps.
-    const SMALL: usize = 1 << 20;
-    static UP: AtomicUsize = AtomicUsize::new(0);
-    static DOWN: AtomicUsize = AtomicUsize::new(0);
+    static TAKEN: AtomicUsize = AtomicUsize::new(0);
     let start = ((own_place as *const () as usize / PAGE_SIZE) & RANDOM_MASK) * (PAGE_SIZE * 2);
-    let span = len.next_multiple_of(PAGE_SIZE) + PAGE_SIZE;
-    let all = OWN.end - OWN.start;
-    let offset = match len < SMALL {
-        true => start + all - (DOWN.fetch_add(span, Relaxed) + span) % all,
-        false => start + UP.fetch_add(span, Relaxed),
-    };
-    (OWN.start + offset % all) as *mut _
+    let taken = TAKEN.fetch_add(
+        len.next_multiple_of(PAGE_SIZE) + PAGE_SIZE,
+        std::sync::atomic::Ordering::Relaxed,
+    );
+    (OWN.start + (start + taken) % (OWN.end - OWN.start)) as *mut _
 }
 
 /// Whether all of a range lies where the engine's own mappings do, and nobody else's.

@@ -16,7 +16,7 @@ use crate::frame::{Mobility, Need, PAGEBLOCK};
 use crate::memory::extent::pages_of;
 use crate::memory::word::State;
 use crate::reclaim::Reclaim;
-use crate::swap::store::Batch;
+use crate::swap::batch::Batch;
 use crate::units::{FrameId, PageIndex};
 use overspill_os::backing::Backing;
 use std::sync::atomic::Ordering::Relaxed;

@@ -10,7 +10,7 @@ use crate::memory::frames::push_range;
 use crate::memory::word::{PageWord, State};
 use crate::reclaim::Reclaim;
 use crate::stats::Counter;
-use crate::swap::store::{Batch, Pick};
+use crate::swap::batch::{Batch, Pick};
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, page_mut};
 use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;

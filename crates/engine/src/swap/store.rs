@@ -7,29 +7,25 @@
 //! by the caller a page is also still where it was.
 
 use crate::base::seeded::{Bug, is_seeded};
-use crate::device::{RUN_MAX, ReadError, RunWrite};
-use crate::frame::cells::Owner;
+use crate::device::{RUN_MAX, ReadError};
 #[cfg(debug_assertions)]
 use crate::memory::word::PageWord;
 use crate::memory::word::State;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
 use crate::swap::Swap;
+use crate::swap::batch::{Batch, Pick, line_up};
 use crate::swap::fill;
-use crate::swap::settings::{SwapSettings, TierSlots};
+use crate::swap::settings::TierSlots;
 use crate::swap::zswap::Object;
 use crate::swap::{Entry, GivenUp, Stamp};
 use crate::units::FOLIO_MAX;
 use crate::units::page_mut;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::workingset::settings::{CompressedMax, TierCodec};
-use overspill_os::Errno;
 use overspill_os::backing::Backing;
-use overspill_os::codec::{Codec, CodecId, Compressor, Decompressor};
+use overspill_os::codec::{Codec, CodecId, Decompressor};
 use overspill_os::io::IoBuffer;
-use overspill_os::list::{List, Room};
-use overspill_os::table::PageRoom;
-use overspill_os::vm::IoVec;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -43,145 +39,6 @@ const WORTH_BYTES_NO_DEVICE: usize = 3632;
 
 /// Share of what it may take at which the compressed tier takes pages again after it was full.
 pub(crate) const ACCEPT_PERCENT: usize = 90;
-
-/// A page chosen to leave, and where it went.
-#[derive(Clone, Copy, Debug)]
-pub struct Pick {
-    /// The page.
-    pub page: PageIndex,
-    /// Where its content lies now: in place, or in a frame of the swap cache.
-    pub from: State,
-    /// Where it was stored; `None` if nothing took it.
-    pub stored: Option<State>,
-    /// Where a copy is that is as good.
-    pub copy: Option<SlotId>,
-    /// Its page of the batch's buffer, if it has one.
-    pub(crate) place: Option<u32>,
-}
-
-impl Pick {
-    /// A page to be stored.
-    pub fn new(page: PageIndex, from: State, copy: Option<SlotId>) -> Pick {
-        Pick { page, from, stored: None, copy, place: None }
-    }
-
-    /// As whose its frame is in the swap cache.
-    pub fn owner(&self) -> Owner {
-        self.copy.map_or(Owner::Page(self.page), Owner::Copy)
-    }
-}
-
-/// A compressed page on its way to a device.
-#[derive(Clone, Copy, Debug)]
-pub struct Cold {
-    pub slot: SlotId,
-    pub object: Object,
-    /// Whose page it was when it was chosen: it may be another's at any time.
-    pub owner: PageIndex,
-    /// Where it is written to: its own slot, or another; and whether it is there now.
-    pub to: SlotId,
-    pub written: bool,
-}
-
-/// What a reclaiming thread works with: made with the pool, so that nothing is allocated under
-/// pressure.
-#[derive(Debug)]
-pub struct Batch {
-    /// The pages of the batch.
-    pub picks: List<Pick>,
-    /// Ranges to drop.
-    pub ranges: List<IoVec>,
-    /// Frames to free.
-    pub frames: List<FrameId>,
-    pub(crate) buffer: IoBuffer,
-    /// The slot of each page of the buffer.
-    slots: List<Option<SlotId>>,
-    /// The compressed copy of each page of the buffer.
-    objects: List<Option<Object>>,
-    pub(crate) packed: PageRoom,
-    /// Packs what stays cold more densely.
-    pub(crate) recompressor: Option<Compressor>,
-    /// Where pages are packed to that may not be worth it.
-    pub(crate) trial: PageRoom,
-    pub(crate) writes: List<RunWrite>,
-    /// Pages of the compressed tier on their way to devices.
-    pub(crate) oldest: List<(SlotId, Object)>,
-    pub(crate) cold: List<Cold>,
-    /// The compressed tier had no room for a page of the batch: it is not tried for the others.
-    refused: bool,
-    /// Devices have room for what the tier does not take, although it has slots of its own.
-    backed: bool,
-    /// By density ([`crate::workingset::tier_size::Density`]).
-    compressors: Vec<Compressor>,
-    pub(crate) decompressor: Decompressor,
-    pages: usize,
-}
-
-impl Batch {
-    /// For batches of up to `pages` pages.
-    pub fn new(pages: usize, settings: &SwapSettings) -> Result<Batch, Errno> {
-        let lists = Room::bytes::<Pick>(pages)
-            + Room::bytes::<IoVec>(pages)
-            + Room::bytes::<FrameId>(pages)
-            + Room::bytes::<Option<SlotId>>(pages)
-            + Room::bytes::<Option<Object>>(pages)
-            + Room::bytes::<RunWrite>(pages)
-            + Room::bytes::<(SlotId, Object)>(pages)
-            + Room::bytes::<Cold>(pages);
-        let mut room = Room::new(lists)?;
-        Ok(Batch {
-            picks: room.list(pages),
-            ranges: room.list(pages),
-            frames: room.list(pages),
-            buffer: IoBuffer::new(pages)?,
-            slots: room.list(pages),
-            objects: room.list(pages),
-            packed: PageRoom::new()?,
-            writes: room.list(pages),
-            oldest: room.list(pages),
-            cold: room.list(pages),
-            refused: false,
-            backed: false,
-            compressors: settings
-                .codec
-                .codecs()
-                .into_iter()
-                .map(Compressor::new)
-                .collect::<Result<_, _>>()?,
-            recompressor: settings.recompress.codec().map(Compressor::new).transpose()?,
-            trial: PageRoom::new()?,
-            decompressor: Decompressor::new(&settings.codecs())?,
-            pages,
-        })
-    }
-
-    /// Gives back the memory of what is large in it, until it is used.
-    pub fn forget(&mut self) {
-        self.picks.forget();
-        self.ranges.forget();
-        self.frames.forget();
-        self.slots.forget();
-        self.objects.forget();
-        self.writes.forget();
-        self.oldest.forget();
-        self.cold.forget();
-        self.buffer.forget();
-        self.packed.forget();
-        self.trial.forget();
-        self.compressors.iter_mut().chain(&mut self.recompressor).for_each(Compressor::forget);
-        self.decompressor.forget();
-    }
-
-    /// Most pages of a batch.
-    pub fn capacity(&self) -> usize {
-        self.pages
-    }
-
-    /// Whether there is room for another page.
-    pub fn has_room(&self) -> bool {
-        self.picks.len() < self.pages
-    }
-}
 
 /// The parts of a run whose slots are `wanted`, by their place in it.
 pub(crate) fn runs_where(
@@ -220,24 +77,6 @@ impl fmt::Display for LoadError {
             LoadError::Corrupt => f.write_str(
                 "a compressed page is damaged, the program gets SIGBUS for it: broken memory?",
             ),
-        }
-    }
-}
-
-/// Lines a page of the buffer up to be written to a slot, in one run with the last if it lies
-/// behind it.
-pub(crate) fn line_up(writes: &mut List<RunWrite>, slot: SlotId, at: usize, keeps_slots: bool) {
-    let behind = |last: &RunWrite| {
-        last.buffer_page + last.run.len == at
-            && last.run.follows(slot)
-            && last.run.len < RUN_MAX
-            && last.keeps_slots == keeps_slots
-    };
-    match writes.last_mut().filter(|last| behind(last)) {
-        Some(last) => last.run.len += 1,
-        None => {
-            let run = SlotRun { first: slot, len: 1 };
-            writes.push(RunWrite { run, buffer_page: at, keeps_slots, result: Ok(()) });
         }
     }
 }

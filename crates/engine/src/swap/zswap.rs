@@ -40,7 +40,6 @@ use crate::units::{FOLIO_MAX, SlotId};
 use crate::zpool::Handle;
 use list::{HEAD_CELLS, List, RANGE_SLOTS};
 use overspill_os::codec::CodecId;
-use overspill_os::list::Push;
 use overspill_os::table::AtomicTable;
 use overspill_os::table::SharedCells;
 use std::sync::OnceLock;
@@ -441,7 +440,7 @@ impl Zswap {
     /// Fills `out`, as far as it has room, with some of the oldest entries: of the range whose
     /// oldest is the oldest of all, in the order of their slots. By the time that the caller looks
     /// at them they may have changed.
-    pub fn oldest(&self, now: u64, out: &mut impl Push<(SlotId, Object)>) {
+    pub fn oldest(&self, now: u64, out: &mut overspill_os::list::List<(SlotId, Object)>) {
         out.clear();
         // 1. Which range? Without locks: a guess is enough.
         let ranges = self

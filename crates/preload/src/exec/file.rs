@@ -5,7 +5,7 @@
 //!
 //! Context: as in [`super::environment`].
 
-use super::directories;
+use super::arguments::directories;
 use crate::{memory, sys};
 use overspill_os::confined;
 use overspill_os::executable::is_musl;

@@ -5,7 +5,7 @@ use crate::control::Control;
 use crate::device::RUN_MAX;
 use crate::memory::word::State;
 use crate::slot::SlotRun;
-use crate::swap::store::Batch;
+use crate::swap::batch::Batch;
 use crate::swap::zswap::Object;
 use crate::units::{PageIndex, SlotId, page_mut};
 use overspill_os::backing::Backing;

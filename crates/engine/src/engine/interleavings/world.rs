@@ -10,7 +10,7 @@ use crate::memory::{Memory, MemorySettings};
 use crate::reclaim::{EvictTo, Reclaimer};
 use crate::space::MapFlags;
 use crate::stats::Stats;
-use crate::swap::store::Batch;
+use crate::swap::batch::Batch;
 use crate::units::{Bytes, FrameId, PAGE_SHIFT, PageIndex};
 use overspill_os::backing::Backing;
 use overspill_os::backing::simulated::{Content, Hold, Missing, Simulated};

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::units::PAGE_SIZE;
+use overspill_os::list::{List, Room};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -36,6 +37,11 @@ fn step() -> impl Strategy<Value = (Step, usize, u64, usize)> {
         1 => Just(Step::Rotate),
     ];
     (step, 0..DEVICES.len(), FIRST..SLOTS, 1..130usize)
+}
+
+/// A list of so many entries at most.
+fn room_for(entries: usize) -> List<(SlotId, Object)> {
+    Room::new(Room::bytes::<(SlotId, Object)>(entries)).unwrap().list(entries)
 }
 
 fn object(number: u64) -> Object {
@@ -182,7 +188,7 @@ impl Model {
 
     /// The oldest are those of one range, from its oldest on.
     fn check_oldest(&self) {
-        let mut oldest = Vec::with_capacity(5);
+        let mut oldest = room_for(5);
         self.zswap.oldest(self.time, &mut oldest);
         let ranges = by_age(&self.entries);
         assert_eq!(oldest.is_empty(), ranges.is_empty());
@@ -191,7 +197,7 @@ impl Model {
         let entry = |slot: &SlotId| (*slot, self.entries[slot].0);
         let mut expected: Vec<_> = range.iter().take(oldest.capacity()).map(entry).collect();
         expected.sort_unstable_by_key(|(slot, _)| *slot);
-        assert_eq!(oldest, expected);
+        assert_eq!(*oldest, expected);
     }
 }
 
@@ -223,7 +229,7 @@ fn the_oldest_range_comes_first() {
     DEVICES.into_iter().for_each(|device| assert!(zswap.open(device, SLOTS)));
     let slots = [(0, 5), (1, 7), (0, SLOTS - 1)]
         .map(|(device, offset)| SlotId::new(DEVICES[device], offset));
-    let mut oldest = Vec::with_capacity(8);
+    let mut oldest = room_for(8);
     zswap.oldest(0, &mut oldest);
     assert!(oldest.is_empty());
     for (slot, time) in slots.into_iter().zip([20, 10, 30]) {
@@ -232,7 +238,7 @@ fn the_oldest_range_comes_first() {
     }
     for (expected, number) in [(1, 10), (0, 20), (2, 30)] {
         zswap.oldest(40, &mut oldest);
-        assert_eq!(oldest, [(slots[expected], object(number))]);
+        assert_eq!(*oldest, [(slots[expected], object(number))]);
         zswap.invalidate(SlotRun { first: slots[expected], len: 1 }, |freed| {
             assert_eq!(freed, object(number))
         });
@@ -248,7 +254,7 @@ fn the_oldest_range_comes_first() {
         .insert(std::iter::once((slots[2], object(50))), 50, |older| panic!("{older:?} was there"));
     zswap.oldest(60, &mut oldest);
     assert_eq!(
-        (oldest.as_slice(), zswap.had_entries(DEVICES[0])),
+        (&oldest[..], zswap.had_entries(DEVICES[0])),
         ([(slots[2], object(50))].as_slice(), true)
     );
 }
