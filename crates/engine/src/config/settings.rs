@@ -109,8 +109,8 @@ pub static SETTINGS: &[Setting<Config>] = &[
         "readahead",
         readahead_max,
         READAHEAD,
-        "How many pages at most are read from a device around one that is missing. 1 turns \
-         readahead off."
+        "How many pages at most are read from a device around one that is missing; more, \
+         up to a folio, while half of what is there has room in memory. 1 turns readahead off."
     ),
     setting!(
         "compressed",
