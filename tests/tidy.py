@@ -8,6 +8,8 @@
 - Functions have at most 70 lines, lines at most 100 columns.
 - Each path and symbol that ARCHITECTURE.md names exists.
 - No decision depends on the time of day, which may be set at any time.
+- Each name of ours that the preload library's linker script puts in place exists: one that does not
+  matches nothing, and nobody would hear of it.
 
 With --count the figures of each crate are printed as well.
 """
@@ -228,6 +230,30 @@ def check_clocks():
     return found
 
 
+def check_layout():
+    """Names of the preload library's linker script that are not in the code any more."""
+    crates = {"overspill": "engine", "overspill_os": "os", "overspill_preload": "preload"}
+    code = {
+        crate: "\n".join(
+            f"{path.stem} {path.parent.name} {code_of(path.read_text())}"
+            for path in tracked(f"crates/{folder}/src/*.rs")
+        )
+        for crate, folder in crates.items()
+    }
+    found = []
+    script = (ROOT / "crates/preload/start.ld").read_text()
+    for crate, path in re.findall(r"\*(overspill\w*?)((?:[\d*.]\w*)+\*?)\)", script):
+        for part in re.findall(r"\d+[a-zA-Z_]\w*|[a-zA-Z_]\w*", path):
+            # Each name has its length before it: `4init11constructor`. The last may be cut short.
+            while part:
+                length, rest = re.match(r"(\d*)(\w*)", part).groups()
+                name, part = (rest[: int(length)], rest[int(length) :]) if length else (rest, "")
+                missing = int(length) - len(name) if length else 0
+                if not re.search(rf"\b{name}\w{{{missing}}}\b", code[crate]):
+                    found.append(f"crates/preload/start.ld: there is no {name} in {crate}")
+    return found
+
+
 def count(crate):
     """Lines of a crate without tests, and its longest function."""
     lines, longest = 0, 0
@@ -243,7 +269,7 @@ def count(crate):
 
 def main():
     found = [line for crate, floors in FLOORS.items() for line in check_floors(crate, floors)]
-    found += check_lengths() + check_architecture() + check_clocks()
+    found += check_lengths() + check_architecture() + check_clocks() + check_layout()
     print(
         "\n".join(
             found + [f"tidy: {len(found)} findings"] if found else ["tidy: all is as it should be"]
