@@ -75,7 +75,7 @@ fn processes_of_other_users_belong_to_the_job() {
     both("users", &args, TIME_LIMIT, |fault, outcome, report| {
         assert_eq!(outcome.status, 0, "{fault}: {outcome:?}");
         assert_eq!(outcome.stdout, "30000000\n", "{fault}: {outcome:?}");
-        assert!(report.total("pgfault") > 7000, "{fault}: its statistics are there");
+        assert!(report.total("pgfault") > 1000, "{fault}: its statistics are there");
         report.check(false);
     });
 }
