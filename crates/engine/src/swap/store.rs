@@ -21,7 +21,7 @@ use crate::swap::zswap::Object;
 use crate::swap::{Entry, GivenUp, Stamp};
 use crate::units::FOLIO_MAX;
 use crate::units::page_mut;
-use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
+use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, SlotId};
 use crate::workingset::settings::{CompressedMax, TierCodec};
 use overspill_os::backing::Backing;
 use overspill_os::codec::{Codec, CodecId, Decompressor};
@@ -392,7 +392,7 @@ impl<B: Backing> Swap<B> {
 
     /// Flips a bit of the compressed copy of a page, if it has one; for tests.
     #[cfg(debug_assertions)]
-    pub(crate) fn damage_compressed(&self, page: PageIndex, byte: usize) -> bool {
+    pub(crate) fn damage_compressed(&self, page: crate::units::PageIndex, byte: usize) -> bool {
         let stored = |w: PageWord| matches!(w.state(), State::Stored(_));
         let Some(word) = self.memory.words.try_lock_if(page, stored) else { return false };
         let State::Stored(slot) = word.state() else { unreachable!("locked as stored") };
