@@ -2,8 +2,10 @@
    They are small before. */
 #define STAY_SMALL
 #include "common.h"
+#include <dirent.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/kcmp.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
@@ -155,6 +157,97 @@ static void threads(void)
     check(reap(pid) == 0, "a process with a filter on all its threads");
     close(ends[0]);
     close(ends[1]);
+}
+
+/* ---- What shares the memory ---- */
+
+/* How many filters a thread has, by its folder in /proc; -1 where there is none, or one of the
+   kernel's that works for a ring. */
+static int filters_of(const char *folder)
+{
+    char path[320], line[256];
+    int count = -1, is_worker = 0;
+    snprintf(path, sizeof path, "%s/status", folder);
+    FILE *status = fopen(path, "r");
+    while (status && fgets(line, sizeof line, status)) {
+        is_worker |= strncmp(line, "Name:\tiou-", 10) == 0;
+        if (!is_worker)
+            sscanf(line, "Seccomp_filters: %d", &count);
+    }
+    if (status)
+        fclose(status);
+    return count;
+}
+
+/* Whoever shares the memory of a process in a sandbox is in it too. */
+static void none_is_outside(pid_t process, const char *when)
+{
+    char folder[300];
+    struct dirent *entry, *thread;
+    DIR *all = opendir("/proc");
+    snprintf(folder, sizeof folder, "/proc/%d", process);
+    int own = filters_of(folder), outside = 0;
+    while (all && (entry = readdir(all))) {
+        pid_t other = (pid_t)atoi(entry->d_name);
+        if (other <= 0 || other == process || syscall(SYS_kcmp, process, other, KCMP_VM, 0, 0) != 0)
+            continue;
+        snprintf(folder, sizeof folder, "/proc/%d/task", other);
+        DIR *threads = opendir(folder);
+        while (threads && (thread = readdir(threads))) {
+            if (thread->d_name[0] == '.')
+                continue;
+            snprintf(folder, sizeof folder, "/proc/%d/task/%s", other, thread->d_name);
+            int count = filters_of(folder);
+            outside += count != own && count != -1;
+        }
+        if (threads)
+            closedir(threads);
+    }
+    if (all)
+        closedir(all);
+    check(own > 0 && outside == 0, "%s: %d threads outside of the sandbox", when, outside);
+}
+
+/* Two filters, of root and of somebody without rights; and what is used afterwards. */
+static void beside(int is_root)
+{
+    int ends[2], told[2], seen[2];
+    char byte = 0;
+    if (pipe(ends) != 0 || pipe(told) != 0 || pipe(seen) != 0)
+        die("pipe");
+    pid_t pid = fork_flushed();
+    if (pid == 0) {
+        struct sock_filter again[] = {ALLOW(SYS_prctl), ALLOW(SYS_seccomp)};
+        struct sock_fprog longer = with(again, sizeof again / sizeof again[0]);
+        failures = 0;
+        pressure(24);
+        if (!is_root && getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+            die("setuid");
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &longer) == 0, "a filter");
+        if (write(told[1], &byte, 1) != 1 || read(seen[0], &byte, 1) != 1)
+            die("told");
+        work(ends);
+        check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &longer) == 0, "another");
+        if (write(told[1], &byte, 1) != 1 || read(seen[0], &byte, 1) != 1)
+            die("told");
+        work(ends);
+        fflush(stdout);
+        _exit(failures ? 1 : 0);
+    }
+    close(told[1]);
+    for (int filters = 1; filters <= 2 && read(told[0], &byte, 1) == 1; filters++) {
+        none_is_outside(pid, is_root ? "root" : "somebody");
+        if (write(seen[1], &byte, 1) != 1)
+            die("seen");
+    }
+    int status = reap(pid);
+    check(status == 0, "a process with two filters, %s: %d", is_root ? "root" : "somebody", status);
+    for (int i = 0; i < 2; i++) {
+        close(ends[i]);
+        close(seen[i]);
+    }
+    close(told[0]);
 }
 
 /* ---- What others are kept from ---- */
@@ -309,6 +402,8 @@ int main(void)
     sandboxed(1);
     sandboxed(2);
     threads();
+    beside(1);
+    beside(0);
     gadgets();
     forks();
     /* What is no filter is refused as ever. */

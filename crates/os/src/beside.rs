@@ -28,6 +28,9 @@
 //! The sibling is in a session of its own, blocks every signal but the one of [`credentials`], and
 //! is not traced (CLONE_UNTRACED).
 //!
+//! What the program gives up, its sibling gives up too: rights ([`credentials`]), and system calls
+//! ([`filters`]).
+//!
 //! Locks: `STACKS` and `CALLS`, which are leaves, and `STARTING`, which the thread holds that
 //! starts the sibling.
 
@@ -49,16 +52,19 @@ use syscalls::{Sysno, raw_syscall};
 mod calls;
 mod clone;
 pub mod credentials;
+pub mod filters;
 mod guard;
 mod leave;
 mod nap;
 mod orphans;
+mod request;
 mod stack;
 mod storage;
 mod thread;
 mod watch;
 
 pub use self::calls::{call, serve_calls};
+pub use self::filters::come_by;
 pub use self::guard::{end_program, kill_program};
 pub use self::leave::{await_end, exit_group};
 pub use self::nap::Nap;
@@ -94,6 +100,7 @@ pub fn start(jobs: Vec<Job>, nap: Option<Nap>) -> Result<(), Errno> {
         process::set_program();
         watch::begin();
         let stack = Stack::take()?;
+        stack.inherit(None);
         let begin = Box::into_raw(Box::new(Begin { jobs, nap }));
         SETTLED.store(0, Relaxed);
         match start_on(stack, begin.cast()) {
@@ -151,6 +158,8 @@ pub fn reset_in_child() {
     process::reset_in_child();
     watch::reset_in_child();
     calls::reset_in_child();
+    credentials::reset_in_child();
+    filters::reset_in_child();
     stack::reset_in_child();
 }
 
@@ -177,8 +186,8 @@ unsafe extern "C" fn lead(begin: *mut c_void) {
     //    no directory kept busy.
     descriptors::keep_engines();
     let _ = rustix::process::setsid();
-    // Under a filter of the program's it keeps the directory, and has no guard: both calls would be
-    // of use to who has got hold of the program.
+    // Begun under a filter of the program's it keeps the directory, and has no guard: both calls
+    // would be of use to who has got hold of the program.
     if !confined::is_confined() {
         let _ = rustix::process::chdir(c"/");
         GUARD.arm(program());
@@ -202,9 +211,10 @@ unsafe extern "C" fn lead(begin: *mut c_void) {
             end_program();
         }
     }
-    // 4. Until the program is gone.
-    if let Ok(program) = program {
-        watch::watch(&program);
+    // 4. Until the program is gone. Its descriptor is left to the kernel: the C library would close
+    //    it, from code of its own.
+    if let Ok(program) = &program {
+        watch::watch(program);
     }
     end();
 }

@@ -4,9 +4,9 @@
 //! opens, removes, connects, executes, or touches another process: whoever has got hold of the
 //! program could make such a call from the engine's code. So a confined thread of the engine does
 //! without it, and asks before ([`allows_paths`]): the filter may kill for what it does not allow.
-//! What the sibling has begun with before the filter is not confined. No locks.
+//! The sibling is under the filter too ([`crate::beside::filters`]). No locks.
 
-use crate::process::{is_here, program};
+use crate::process::program;
 use crate::units::Errno;
 use rustix::process::getpid;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -35,10 +35,6 @@ impl First {
     fn is_before(&self, process: i32) -> bool {
         ![0, process].contains(&self.0.load(Relaxed))
     }
-
-    fn confines(&self, process: i32, is_sibling: bool) -> bool {
-        self.is_there() && (!is_sibling || self.is_before(process))
-    }
 }
 
 fn own_program() -> i32 {
@@ -50,10 +46,10 @@ pub fn enter<R>(call: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
     FIRST.enter(call)
 }
 
-/// Whether the calling thread is of a process that has a filter of the program's. Threads that the
-/// filter was not put on are taken for confined as well.
+/// Whether the process has a filter of the program's. Threads that the filter was not put on are
+/// taken for confined as well.
 pub fn is_confined() -> bool {
-    FIRST.is_there() && FIRST.confines(own_program(), is_here())
+    FIRST.is_there()
 }
 
 /// Whether the process was forked by one that had a filter: then the filter's exceptions do not
@@ -75,17 +71,15 @@ mod tests {
     fn who_has_a_filter_and_who_has_not() {
         let first = First(AtomicI32::new(0));
         let own = getpid().as_raw_nonzero().get();
-        assert!(!first.confines(own, false) && !first.is_before(own));
+        assert!(!first.is_there() && !first.is_before(own));
         assert_eq!(first.enter(|| Err::<(), _>(Errno::INVAL)), Err(Errno::INVAL));
-        assert!(!first.confines(own, false));
-        assert_eq!(first.enter(|| Ok(first.confines(own, false))), Ok(true));
+        assert!(!first.is_there());
+        assert_eq!(first.enter(|| Ok(first.is_there())), Ok(true));
         // A further filter that cannot be put on takes nothing away.
         assert_eq!(first.enter(|| Err::<(), _>(Errno::INVAL)), Err(Errno::INVAL));
-        assert!(first.confines(own, false) && !first.is_before(own));
-        // The sibling was there before; that of a child was not.
-        assert!(!first.confines(own, true));
-        let child = own + 1;
-        assert!(first.is_before(child) && [true, false].iter().all(|s| first.confines(child, *s)));
+        assert!(first.is_there() && !first.is_before(own));
+        // A child that was forked afterwards.
+        assert!(first.is_before(own + 1));
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! The limit is raised for the moment in which that is necessary: to move a descriptor, and to open
 //! one ([`open`]) in a program that has all the numbers that are its own. `overspill run` sees to
 //! it that there are numbers above the limit ([`make_room`]). What the sibling opens lies in its
-//! own table ([`crate::beside`]), and is neither moved nor noted. No locks.
+//! own table ([`crate::beside`]): it is moved as well, and not noted. No locks.
 
 use crate::confined;
 use crate::process::is_here;
@@ -100,9 +100,9 @@ pub fn set_apart() {
 /// Takes a descriptor over for the engine: moves it out of the way, and takes note of it.
 pub fn take(fd: OwnedFd) -> RawFd {
     let first = FIRST.load(Relaxed);
-    // The sibling's own numbers are in nobody's way. Under a filter of the program's they have to
-    // be the engine's: its exceptions hold for those only.
-    if first == 0 || is_here() && !confined::is_confined() {
+    // The sibling's own numbers are in nobody's way. But the exceptions from a filter of the
+    // program's, which it may have some day, hold for the engine's only.
+    if first == 0 {
         return fd.into_raw_fd();
     }
     let raw = fd.as_raw_fd();

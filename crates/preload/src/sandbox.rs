@@ -1,8 +1,9 @@
 //! Sandboxes: a program that puts a filter of system calls on itself goes on to have an engine.
 //!
 //! Its filter gets a beginning that lets the engine's own calls through
-//! ([`overspill_os::seccomp::exceptions`]), and from then on the engine makes no others on threads
-//! under the filter ([`overspill_os::confined`]). Filters come by prctl(2), or by
+//! ([`overspill_os::seccomp::exceptions`]), and from then on the engine makes no others
+//! ([`overspill_os::confined`]), also beside the program, where its threads have the filter too
+//! ([`overspill_os::beside::filters`]). Filters come by prctl(2), or by
 //! seccomp(2), which the C library has no function for: through syscall(2). Strict mode, which
 //! knows no filters, is refused in signal delivery: its first fault would end the program.
 //!
@@ -11,10 +12,13 @@
 
 use crate::sys::{check, real};
 use crate::{dormant, image, memory, pool, trap};
+use overspill_os::beside::{self, filters};
 use overspill_os::seccomp::Instruction;
 use overspill_os::seccomp::exceptions::{LONGEST, Own, beginning};
-use overspill_os::{Errno, beside, confined, descriptors, tls};
+use overspill_os::{Errno, confined, descriptors, tls};
 use std::ffi::{c_char, c_int, c_long, c_void};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use syscalls::{Sysno, raw_syscall};
 
 /// The kernel's struct sock_fprog.
 #[repr(C)]
@@ -46,10 +50,11 @@ pub unsafe fn enter(
     dormant::wake();
     match mode {
         STRICT if is_refused() => Err(Errno::INVAL),
-        // SAFETY: the caller's promise.
-        FILTER => unsafe {
-            with_exceptions(program, |program| confined::enter(|| check(call(program))))
-        },
+        FILTER => {
+            let same = |at| (Sysno::prctl, [libc::PR_SET_SECCOMP as usize, FILTER, at, 0, 0]);
+            // SAFETY: the caller's promise.
+            unsafe { put_on(program, call, same) }
+        }
         _ => check(call(program)),
     }
 }
@@ -60,28 +65,48 @@ pub unsafe fn enter(
 ///
 /// As for seccomp(2).
 pub unsafe fn by_number(arguments: [usize; 3], kernel: impl FnOnce() -> isize) -> isize {
+    /// Flags for a thread alone.
+    const ALONE: usize =
+        (libc::SECCOMP_FILTER_FLAG_LOG | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW) as usize;
     let [operation, flags, program] = arguments;
     if matches!(operation, SET_MODE_STRICT | SET_MODE_FILTER) {
         dormant::wake();
     }
     let result = match operation {
         SET_MODE_STRICT if is_refused() => Err(Errno::INVAL),
-        // SAFETY: the caller's promise.
-        SET_MODE_FILTER => unsafe {
-            with_exceptions(program, |program| {
-                confined::enter(|| {
-                    check(syscalls::raw_syscall!(
-                        syscalls::Sysno::seccomp,
-                        operation,
-                        flags,
-                        program
-                    ))
-                })
-            })
-        },
+        SET_MODE_FILTER => {
+            let call = |at| raw_syscall!(Sysno::seccomp, SET_MODE_FILTER, flags, at);
+            let same = |at| (Sysno::seccomp, [SET_MODE_FILTER, flags & ALONE, at, 0, 0]);
+            // SAFETY: the caller's promise.
+            unsafe { put_on(program, call, same) }
+        }
         _ => return kernel(),
     };
     crate::sys::to_c(result)
+}
+
+/// The program has given up gaining rights by executing others, which is to be so for its sibling
+/// before that can put on a filter.
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+
+/// prctl(PR_SET_NO_NEW_PRIVS) has succeeded.
+pub fn note_no_new_privileges() {
+    GIVEN_UP.store(true, Relaxed);
+}
+
+/// Has the sibling give up as well what the program has.
+fn give_up_privileges() {
+    const PR_GET_NO_NEW_PRIVS: usize = 39;
+    // By another way. A filter may not allow the question.
+    if !confined::is_confined() {
+        // SAFETY: the call takes numbers.
+        let told = unsafe { raw_syscall!(Sysno::prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) };
+        GIVEN_UP.fetch_or(told == 1, Relaxed);
+    }
+    if GIVEN_UP.swap(false, Relaxed) {
+        let same = [libc::PR_SET_NO_NEW_PRIVS as usize, 1, 0, 0, 0];
+        let _ = filters::have_follow(Sysno::prctl, same);
+    }
 }
 
 /// Calls by number after which an engine may not be able to begin, beside those that this library
@@ -144,21 +169,46 @@ fn is_refused() -> bool {
     pool::signal_delivery() && tls::is_program()
 }
 
-/// Runs `call` with a program that begins with the exceptions, or with the one that it was given
-/// where there is no engine, no program or no room for more.
+/// Makes `call`, which puts on a filter, with a program that begins with the exceptions, and has
+/// the sibling make the `same` for itself. With the program that it was given where there is no
+/// engine, no program or no room for more.
 ///
 /// # Safety
 ///
 /// `program` is the address of a program, or anything that is none.
-unsafe fn with_exceptions<R>(program: usize, call: impl FnOnce(usize) -> R) -> R {
-    if program == 0 || !pool::exists() || !tls::is_program() {
-        return call(program);
+unsafe fn put_on(
+    program: usize,
+    call: impl FnOnce(usize) -> usize,
+    same: impl FnOnce(usize) -> (Sysno, [usize; 5]),
+) -> Result<usize, Errno> {
+    let engines = program != 0 && pool::exists() && tls::is_program();
+    let _internal = engines.then(tls::Internal::enter);
+    // SAFETY: the caller's promise.
+    let Some(filter) = engines.then(|| unsafe { with_exceptions(program) }).flatten() else {
+        return confined::enter(|| check(call(program)));
+    };
+    give_up_privileges();
+    let longer = Box::new(Program { len: filter.len() as u16, filter: filter.as_ptr() });
+    let at = &raw const *longer as usize;
+    let result = confined::enter(|| check(call(at)))?;
+    let (number, arguments) = same(at);
+    if !filters::have_follow(number, arguments) {
+        // Somebody may still come for it.
+        std::mem::forget((longer, filter));
     }
-    let _internal = tls::Internal::enter();
-    let Some(Program { len, filter: at }) = memory::read(program) else { return call(program) };
+    Ok(result)
+}
+
+/// The program of a filter, behind the exceptions.
+///
+/// # Safety
+///
+/// As for [`put_on`].
+unsafe fn with_exceptions(program: usize) -> Option<Vec<Instruction>> {
+    let Program { len, filter: at } = memory::read(program)?;
     let mut own = vec![NOTHING; len.into()];
     if own.is_empty() || memory::read_into(at as usize, &mut own) < size_of_val(&own[..]) {
-        return call(program);
+        return None;
     }
     let own_code = image::of(is_refused as *const () as usize).map(|library| library.code);
     let number = |pid: rustix::process::Pid| pid.as_raw_nonzero().get() as u32;
@@ -167,14 +217,7 @@ unsafe fn with_exceptions<R>(program: usize, call: impl FnOnce(usize) -> R) -> R
         sibling: beside::sibling().ok().map(number),
         descriptors: descriptors::numbers().unwrap_or_default(),
     };
-    let Some(mut filter) = own_code.and_then(|code| beginning(code, trap::passed_on(), &engine))
-    else {
-        return call(program);
-    };
+    let mut filter = own_code.and_then(|code| beginning(code, trap::passed_on(), &engine))?;
     filter.append(&mut own);
-    if filter.len() > LONGEST {
-        return call(program);
-    }
-    let longer = Program { len: filter.len() as u16, filter: filter.as_ptr() };
-    call(&raw const longer as usize)
+    (filter.len() <= LONGEST).then_some(filter)
 }

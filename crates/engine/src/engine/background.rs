@@ -34,6 +34,7 @@ impl Engine {
         let budget = self.memory.budget();
         let mut is_below = false;
         while !self.base.wake.has_stopped() {
+            beside::come_by();
             self.reclaim.end_if_chosen();
             self.workingset.sample();
             // From the low watermark on, up to the high one.
@@ -147,6 +148,7 @@ impl Engine {
     fn store_in_background(&self) {
         self.base.psi.note_engine_thread();
         while !self.base.wake.has_stopped() {
+            beside::come_by();
             let stored = match self.base.gates.reclaim.try_enter() {
                 Some(_inside) if self.reclaim.has_to_store() => {
                     self.reclaim.batches.try_take().map_or(0, |mut batch| {

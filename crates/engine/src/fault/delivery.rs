@@ -39,6 +39,7 @@ impl Fault {
         self.base.psi.note_engine_thread();
         let _mark = FaultPath::enter();
         while !self.base.wake.has_stopped() {
+            beside::come_by();
             let count = match self.memory.frames.backing.uffd().read(&mut events) {
                 Ok(count) => count,
                 Err(errno) => panic!("the userfaultfd cannot be read any more: {errno}"),

@@ -2,6 +2,7 @@
 //!
 //! Locks: `CALLS`, a leaf.
 
+use super::filters::come_by;
 use super::thread::spawn;
 use crate::job::Job;
 use crate::lock::RawLock;
@@ -71,12 +72,17 @@ pub fn call<R: Send>(work: impl FnOnce() -> R + Send) -> R {
             *CALLS.last.get() = &raw mut call;
         }
     });
-    CALLS.made.fetch_add(1, Release);
-    let _ = futex::wake(&CALLS.made, futex::Flags::PRIVATE, 1);
+    nudge();
     while call.done.load(Acquire) == 0 {
         let _ = futex::wait(&call.done, futex::Flags::PRIVATE, 0, None);
     }
     work.result.expect("what is done has a result")
+}
+
+/// Has the thread that serves calls look for one.
+pub(super) fn nudge() {
+    CALLS.made.fetch_add(1, Release);
+    let _ = futex::wake(&CALLS.made, futex::Flags::PRIVATE, 1);
 }
 
 /// In the sibling: has a thread serve the calls of the program, unless there is one.
@@ -89,6 +95,7 @@ pub fn serve_calls() -> Result<(), Errno> {
     }
     spawn(Job::new(c"overspill-io", || {
         loop {
+            come_by();
             let made = CALLS.made.load(Acquire);
             // SAFETY: the lock is held.
             let mut next = CALLS.lock.with(|| unsafe {

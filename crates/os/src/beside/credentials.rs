@@ -8,6 +8,7 @@
 //!
 //! Locks: `CHANGING`, which the thread holds that makes a change.
 
+use super::request::Request;
 use super::stack::{NOT_BEGUN, Stack, for_each_thread};
 use crate::confined;
 use crate::lock::RawLock;
@@ -16,9 +17,7 @@ use crate::report::report;
 use crate::units::Errno;
 use rustix::thread::futex;
 use std::arch::global_asm;
-use std::sync::atomic::{
-    AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
-};
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use syscalls::{Sysno, raw_syscall};
 
 /// SIGSETXID of the C library, which no program can have a handler for.
@@ -28,44 +27,9 @@ const LOOKS: u32 = 1000;
 const LOOK: futex::Timespec = futex::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 static CHANGING: RawLock = RawLock::new();
-static CALL: Call = Call::new();
+static CALL: Request = Request::new();
 /// Counts threads that have made a call, for the program to sleep on.
 static MADE: AtomicU32 = AtomicU32::new(0);
-
-/// The call that all threads are to make.
-struct Call {
-    /// Its number in the kernel, and its arguments.
-    words: [AtomicUsize; 4],
-    /// Which call it is, for threads to know whether they have made it; odd while the words change.
-    change: AtomicU32,
-}
-
-impl Call {
-    const fn new() -> Call {
-        Call { words: [const { AtomicUsize::new(0) }; 4], change: AtomicU32::new(0) }
-    }
-
-    /// Sets the words; the next change. One thread at a time does so.
-    fn set(&self, call: [usize; 4]) -> u32 {
-        let change = (self.change.load(Relaxed) | 1) + 1;
-        self.change.store(change - 1, Relaxed);
-        fence(Release);
-        self.words.iter().zip(call).for_each(|(word, to)| word.store(to, Relaxed));
-        self.change.store(change, Release);
-        change
-    }
-
-    /// The call, and which change it is, for a thread that has `made` the last one. Nothing where
-    /// the signal was for that: it is sent again now and then, and may come late, while the next
-    /// call is being set.
-    fn due(&self, made: u32) -> Option<(u32, [usize; 4])> {
-        let change = self.change.load(Acquire);
-        let call = self.words.each_ref().map(|word| word.load(Relaxed));
-        fence(Acquire);
-        let is_whole = change.is_multiple_of(2) && self.change.load(Relaxed) == change;
-        (is_whole && change != made).then_some((change, call))
-    }
-}
 
 global_asm!(
     ".pushsection .text.overspill_credentials_return,\"ax\",@progbits",
@@ -128,16 +92,15 @@ extern "C" fn on_signal(_: i32, info: *const Queued, _: *mut libc::c_void) {
     // which are never unmapped.
     unsafe {
         let Queued { code: SI_QUEUE, pid, value, .. } = *info else { return };
-        if pid != process::program().as_raw_nonzero().get() {
+        // Where there is no stack the thread is only to wake.
+        if value == 0 || pid != process::program().as_raw_nonzero().get() {
             return;
         }
         let made = &(*(value as *const Stack)).change;
-        let Some((change, [number, a, b, c])) = CALL.due(made.load(Relaxed)) else { return };
+        let Some(request) = CALL.due(made.load(Relaxed)) else { return };
         // Whether it may is for the kernel to say, as it says to the program.
-        if let Some(call) = Sysno::new(number) {
-            raw_syscall!(call, a, b, c);
-        }
-        made.store(change, Release);
+        let _ = request.make();
+        made.store(request.change, Release);
         MADE.fetch_add(1, Release);
         raw_syscall!(Sysno::futex, &raw const MADE, libc::FUTEX_WAKE, 1);
     }
@@ -157,7 +120,7 @@ pub fn change(call: Sysno, arguments: [usize; 3]) {
     }
     CHANGING.with(|| {
         let [a, b, c] = arguments;
-        let change = CALL.set([call as usize, a, b, c]);
+        let change = CALL.set(call, [a, b, c, 0, 0]);
         for look in 0..LOOKS {
             let made = MADE.load(Acquire);
             // A thread that another makes meanwhile has the credentials of either state.
@@ -165,7 +128,7 @@ pub fn change(call: Sysno, arguments: [usize; 3]) {
             for_each_thread(|stack, number| {
                 if stack.change.load(Acquire) != change {
                     left |= number == NOT_BEGUN
-                        || ask(sibling, number, stack, look) != Err(Errno::SRCH);
+                        || ask(sibling, number, Some(stack), look) != Err(Errno::SRCH);
                 }
             });
             if !left {
@@ -177,8 +140,24 @@ pub fn change(call: Sysno, arguments: [usize; 3]) {
     });
 }
 
-/// Sends the signal to a thread. Again now and then, as a thread that begins has it blocked.
-fn ask(sibling: rustix::process::Pid, number: i32, stack: &Stack, look: u32) -> Result<(), Errno> {
+/// In the child of a fork: another thread of its parent may have been making a change.
+pub(super) fn reset_in_child() {
+    CHANGING.unlock();
+}
+
+/// The last change.
+pub(super) fn last() -> u32 {
+    CALL.last()
+}
+
+/// Sends the signal to a thread, which makes the call, or only wakes where it is handed no stack.
+/// Again now and then, as a thread that begins has it blocked.
+pub(super) fn ask(
+    sibling: rustix::process::Pid,
+    number: i32,
+    stack: Option<&Stack>,
+    look: u32,
+) -> Result<(), Errno> {
     if !look.is_multiple_of(16) {
         return Ok(());
     }
@@ -189,7 +168,7 @@ fn ask(sibling: rustix::process::Pid, number: i32, stack: &Stack, look: u32) -> 
         _gap: 0,
         pid: rustix::process::getpid().as_raw_nonzero().get(),
         uid: 0,
-        value: stack as *const Stack as usize,
+        value: stack.map_or(0, |stack| stack as *const Stack as usize),
         rest: [0; 12],
     };
     let group = sibling.as_raw_nonzero().get();
@@ -198,26 +177,4 @@ fn ask(sibling: rustix::process::Pid, number: i32, stack: &Stack, look: u32) -> 
         unsafe { raw_syscall!(Sysno::rt_tgsigqueueinfo, group, number, SIGNAL, &raw const info) }
             as isize;
     if ret < 0 { Err(Errno::from_raw_os_error(-ret as i32)) } else { Ok(()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// On a busy machine a thread is asked again before it has answered, and answers twice: the
-    /// second time it must not take the next call for made.
-    #[test]
-    fn a_signal_that_comes_late_makes_no_call_and_no_half_of_one() {
-        let call = Call::new();
-        let first = call.set([1, 2, 3, 4]);
-        assert_eq!(call.due(0), Some((first, [1, 2, 3, 4])));
-        assert_eq!(call.due(first), None, "it is made already");
-        // The next is being set.
-        call.change.fetch_add(1, Relaxed);
-        call.words[0].store(9, Relaxed);
-        assert_eq!(call.due(first), None, "it is not whole yet");
-        call.change.fetch_sub(1, Relaxed);
-        let second = call.set([5, 6, 7, 8]);
-        assert_eq!(call.due(first), Some((second, [5, 6, 7, 8])));
-    }
 }

@@ -1,7 +1,8 @@
 //! The end of the sibling, and with it of the program where that could not go on.
 
-use crate::confined;
 use crate::process::{is_here, program};
+use crate::{confined, descriptors};
+use rustix::fd::{FromRawFd, OwnedFd};
 use rustix::process::Pid;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use syscalls::{Sysno, raw_syscall};
@@ -27,6 +28,11 @@ impl Guard {
         // SAFETY: the call writes two numbers.
         unsafe { raw_syscall!(Sysno::pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC) };
         for (end, kept) in ends.into_iter().zip(&self.ends) {
+            let end = match end {
+                // SAFETY: the number is a new descriptor.
+                0.. => descriptors::take(unsafe { OwnedFd::from_raw_fd(end) }),
+                _ => end,
+            };
             kept.store(end, Relaxed);
             control(end, SET_SIGNAL, libc::SIGKILL);
             control(end, libc::F_SETOWN, program.as_raw_nonzero().get());

@@ -1,6 +1,7 @@
 //! How the sibling's threads begin that are not needed at once: in the child of a fork, which
 //! mostly ends, or executes a program, before.
 
+use super::filters::come_by;
 use super::watch::{LEAVING, LOOK_FIRST, first_thread, has_left};
 use crate::units::Errno;
 use rustix::thread::futex;
@@ -52,6 +53,7 @@ pub(super) fn leaves_before(cell: &AtomicU32, program: &rustix::fd::OwnedFd) -> 
     };
     cell.store(1, Release);
     let leaves = loop {
+        come_by();
         let number = word.load(Acquire);
         if LEAVING.load(Acquire) != 0 {
             break true;

@@ -8,6 +8,7 @@ use crate::units::{Errno, PAGE_SIZE};
 use crate::{tls, vm};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed};
 
 /// Bytes of a thread's stack: deep enough for debug builds; touched lazily.
@@ -41,8 +42,10 @@ pub(super) struct Stack {
     /// The number of the thread that is on it, [`NOT_BEGUN`] before it has, 0 for none: the kernel
     /// sets it and clears it.
     pub(super) in_use: AtomicU32,
-    /// The last change of credentials that the thread has made.
+    /// The last change of credentials that the thread has made, and the last filter of the
+    /// program's that it has.
     pub(super) change: AtomicU32,
+    pub(super) filter: AtomicU32,
     next: Option<&'static Stack>,
 }
 
@@ -76,17 +79,18 @@ pub(super) fn fork_done() {
     STACKS.lock.unlock();
 }
 
+/// That of the calling thread, if it is one of ours.
+pub(super) fn own() -> Option<&'static Stack> {
+    let here = vm::stack_address();
+    STACKS.lock.with(|| STACKS.iter().find(|stack| stack.range().contains(&here)))
+}
+
 /// Gives back what the calling thread does not use of its stack, if that is one of ours: it was
 /// deeper before.
 pub fn forget_stack() {
-    let here = vm::stack_address();
-    let below = |stack: &Stack| {
-        let lowest = stack.base + PAGE_SIZE;
-        // The page below is for the calls that do it.
-        let end = (here & !(PAGE_SIZE - 1)).saturating_sub(PAGE_SIZE);
-        (lowest..lowest + STACK_BYTES).contains(&here).then_some(lowest..end)
-    };
-    let unused = STACKS.lock.with(|| STACKS.iter().find_map(below));
+    // The page below is for the calls that do it.
+    let end = (vm::stack_address() & !(PAGE_SIZE - 1)).saturating_sub(PAGE_SIZE);
+    let unused = own().map(|stack| stack.range().start..end);
     if let Some(unused) = unused.filter(|unused| !unused.is_empty()) {
         let _ = vm::advise(unused, vm::MADV_DONTNEED);
     }
@@ -106,7 +110,6 @@ impl Stack {
             let free =
                 |stack: &&Stack| stack.in_use.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
             if let Some(stack) = STACKS.iter().find(free) {
-                stack.change.store(0, Relaxed);
                 return Ok(stack);
             }
             let template = template();
@@ -115,13 +118,31 @@ impl Stack {
             vm::protect(base..base + PAGE_SIZE, vm::Prot::NONE)?;
             // SAFETY: the list is accessed under its lock.
             let next = unsafe { *STACKS.first.get() };
-            let (in_use, change) = (AtomicU32::new(NOT_BEGUN as u32), AtomicU32::new(0));
+            let in_use = AtomicU32::new(NOT_BEGUN as u32);
+            let (change, filter) = (AtomicU32::new(0), AtomicU32::new(0));
             let stack: &'static Stack =
-                Box::leak(Box::new(Stack { base, bytes, in_use, change, next }));
+                Box::leak(Box::new(Stack { base, bytes, in_use, change, filter, next }));
             // SAFETY: as above.
             unsafe { *STACKS.first.get() = Some(stack) };
             Ok(stack)
         })
+    }
+
+    /// The stack itself.
+    fn range(&self) -> Range<usize> {
+        let lowest = self.base + PAGE_SIZE;
+        lowest..lowest + STACK_BYTES
+    }
+
+    /// Of a thread that has its maker's credentials and filters: that of `maker`.
+    pub(super) fn inherit(&self, maker: Option<&Stack>) {
+        let [change, filter] = match maker {
+            Some(maker) => [&maker.change, &maker.filter].map(|cell| cell.load(Relaxed)),
+            // A thread of the program.
+            None => [super::credentials::last(), super::filters::last()],
+        };
+        self.change.store(change, Relaxed);
+        self.filter.store(filter, Relaxed);
     }
 
     /// Where a new thread's stack pointer is: two words below the thread-local storage.

@@ -2,7 +2,7 @@
 
 use super::clone::{THREAD_FLAGS, overspill_clone};
 use super::credentials;
-use super::stack::Stack;
+use super::stack::{self, Stack};
 use super::storage::template;
 use crate::job::Job;
 use crate::units::{Errno, check};
@@ -19,6 +19,9 @@ const RSEQ_MARK: usize = 0x5305_3053;
 /// Starts another thread in the sibling, from one of its threads.
 pub(crate) fn spawn(job: Job) -> Result<(), Errno> {
     let stack = Stack::take()?;
+    // No change in between: the new thread would not know that it has it already.
+    let _blocked = signal::Blocked::all();
+    stack.inherit(stack::own());
     let job = Box::into_raw(Box::new(job));
     let thread_pointer = stack.prepare(run, job.cast());
     // SAFETY: 1. the stack and the thread pointer belong to the new thread alone; 2. the word lives

@@ -3,6 +3,7 @@
 //! The kernel clears a word of the program's first thread when that leaves the address space, by
 //! exit or exec, and wakes who waits on it.
 
+use super::filters::come_by;
 use super::guard::end;
 use crate::process::{is_here, program};
 use crate::units::Errno;
@@ -80,11 +81,17 @@ pub(super) fn first_thread() -> &'static AtomicU32 {
     unsafe { &*(FIRST_THREAD.load(Relaxed) as *const AtomicU32) }
 }
 
+/// Has the watcher look.
+pub(super) fn nudge() {
+    let _ = futex::wake(first_thread(), futex::Flags::empty(), i32::MAX as u32);
+}
+
 /// Returns when no thread of the program is in this address space any more.
 pub(super) fn watch(program: &rustix::fd::OwnedFd) {
     let word = first_thread();
     let mut pause = LOOK_FIRST;
     while LEAVING.load(Acquire) == 0 {
+        come_by();
         match word.load(Acquire) {
             0 => {
                 if has_left(program) {

@@ -135,7 +135,7 @@ const SETXID: u32 = 33;
 
 /// Calls that are bound to what the engine makes them with; where one stands several times, one of
 /// the lines is to hold.
-const BOUND: [(Sysno, &[When]); 33] = [
+const BOUND: [(Sysno, &[When]); 34] = [
     // 1. Faults, and pages on devices.
     (Sysno::ioctl, &[Engines(0), Bits(1, IOCTL_TYPE, OF_USERFAULTFD)]),
     (Sysno::ioctl, &[Engines(0), Is(1, &OF_DEVICES)]),
@@ -148,6 +148,8 @@ const BOUND: [(Sysno, &[When]); 33] = [
     (Sysno::fallocate, &[Engines(0)]),
     (Sysno::ftruncate, &[Engines(0)]),
     (Sysno::fcntl, &[Engines(0), Is(1, &[libc::F_OFD_SETLK as u32, libc::F_OFD_GETLK as u32])]),
+    // Of what tells of the sibling's end.
+    (Sysno::fcntl, &[Engines(0), Is(1, &[libc::F_SETFL as u32])]),
     (Sysno::fcntl, &[Is(1, &[libc::F_GETFL as u32, libc::F_DUPFD_CLOEXEC as u32])]),
     (Sysno::userfaultfd, &[Is(0, &USERFAULTFD)]),
     (Sysno::process_madvise, &[Is(0, &[SELF])]),

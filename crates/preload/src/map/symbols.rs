@@ -232,5 +232,9 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
         // SAFETY: the caller's promise.
         return to_c_int(unsafe { crate::sandbox::enter(a, b, call) });
     }
-    to_c_int(crate::sys::check(call(b)))
+    let result = crate::sys::check(call(b));
+    if option == libc::PR_SET_NO_NEW_PRIVS && result.is_ok() {
+        crate::sandbox::note_no_new_privileges();
+    }
+    to_c_int(result)
 }
