@@ -195,8 +195,9 @@ pub fn missing(program: Program) -> Option<String> {
         ),
         Program::NumpySort | Program::NumpyProduct => (python("import numpy").is_some(), NO_NUMPY),
         Program::Redis => (
-            have(&["redis-server", "redis-benchmark"]),
-            "there is no redis-server with redis-benchmark: install redis-server and redis-tools",
+            have(&["redis-server", "redis-benchmark", "redis-cli"]),
+            "there is no redis-server with redis-benchmark and redis-cli: install redis-server and \
+             redis-tools",
         ),
         Program::Cxx => (compiler().is_some(), NO_COMPILER),
         Program::Make => {
