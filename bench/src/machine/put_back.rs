@@ -162,8 +162,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // 3. Everything.
     let devices = what.devices.iter().map(|device| swap_off(device));
     let files = what.files.iter().map(|file| remove_swap(file));
-    let cgroup = what.cgroup.iter().map(|cgroup| remove_cgroup(cgroup));
-    let folder = what.folder.iter().map(|folder| remove_folder(folder));
+    let cgroup = what.cgroup.iter().map(|cgroup| remove(cgroup, |cgroup| fs::remove_dir(cgroup)));
+    let folder =
+        what.folder.iter().map(|folder| remove(folder, |folder| fs::remove_dir_all(folder)));
     let writes = kept.iter().chain(&what.writes);
     let writes = writes.map(|(file, value)| write_back(file, value, &what.devices));
     // All of it, whatever goes wrong with one.
@@ -255,24 +256,20 @@ fn swap_off(file: &Path) -> Result<(), Failure> {
 /// Takes a file out of use, if it is in use, and removes it, if it is there.
 fn remove_swap(file: &Path) -> Result<(), Failure> {
     swap_off(file)?;
-    let removed = unless_missing(fs::remove_file(file));
-    removed.failing(format_args!("'{}' cannot be removed", file.display()))
+    remove(file, |file| fs::remove_file(file))
 }
 
-fn remove_cgroup(cgroup: &Path) -> Result<(), Failure> {
-    let what = format!("cgroup '{}' cannot be removed", cgroup.display());
-    persistently(Duration::from_millis(10), what, || unless_missing(fs::remove_dir(cgroup)))
-}
-
-/// A program that was killed may write to it a moment longer.
-fn remove_folder(folder: &Path) -> Result<(), Failure> {
-    let what = format!("'{}' cannot be removed", folder.display());
-    persistently(Duration::from_millis(10), what, || unless_missing(fs::remove_dir_all(folder)))
-}
-
-/// What is not there need not be removed.
-fn unless_missing(removed: io::Result<()>) -> io::Result<()> {
-    removed.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
+/// Removes what is there. The kernel may have a use for a cgroup a moment longer, and a program
+/// that was killed may write to a folder.
+fn remove(path: &Path, remove: fn(&Path) -> io::Result<()>) -> Result<(), Failure> {
+    persistently(
+        Duration::from_millis(10),
+        format_args!("'{}' cannot be removed", path.display()),
+        || match remove(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            done => done,
+        },
+    )
 }
 
 /// Writes a value to a file of the kernel. The kernel may have a use for it a moment longer, and a
@@ -303,7 +300,7 @@ mod tests {
             assert!(!file.exists());
         }
         for _ in 0..2 {
-            remove_cgroup(&dir).unwrap();
+            remove(&dir, |dir| fs::remove_dir(dir)).unwrap();
             assert!(!dir.exists());
         }
     }
