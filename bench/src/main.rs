@@ -68,7 +68,8 @@ macro_rules! benches {
         fn run(command: &Command) -> Result<(), Failure> {
             match command {
                 $(Command::$command(args) => {
-                    render::print(&$bench::run(args)?, args.common.json)
+                    let common::Common { json, plot, .. } = &args.common;
+                    render::print(&$bench::run(args)?, *json, plot.as_deref())
                 })*
                 Command::MeasureOne(args) => measure_one(args),
                 Command::PutBack(args) => put_back::run(args),

@@ -45,6 +45,7 @@ pub static LADDER: Ladder = Ladder {
         )
         .of(Rows::With(&[("contents", "random")])),
     ],
+    charts: &[chart(Title::Is("How far pages are packed"), "ratio", "times", &["contents"])],
     ..Ladder::NONE
 };
 const HEAP: Rows = Rows::With(&[("contents", "heap")]);

@@ -42,11 +42,9 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         findings.groups = &["overcommit", "contents", "threads", "workload", "peer"];
     }
     if let Some(path) = &args.html {
-        let rounds = findings.settings["rounds"].as_u64().unwrap_or(0) as usize;
-        let about = page::About { size: args.sides.size, rounds, command: command_line() };
-        page::write(path, &about, &findings)?;
+        page::write(path, &command_line(), &findings)?;
     }
-    args.sides.plot.draw(findings)
+    Ok(findings)
 }
 
 /// Measures all cases in turn that can be measured here, and tells what a ladder declares of them.

@@ -99,14 +99,9 @@ impl Ladder {
 
     /// Has a request measured by a process of its own, within a minute and what so many pages may
     /// take at the very worst.
-    pub fn ask(
-        &self,
-        request: &impl Serialize,
-        per_page: Duration,
-        pages: u64,
-    ) -> Result<Sample, Failure> {
-        let pages = pages.min(u32::MAX.into()) as u32;
-        child::ask(self.bench, request, Duration::from_secs(60) + per_page * pages)
+    pub fn ask(&self, request: &impl Serialize, pages: u64) -> Result<Sample, Failure> {
+        let worst = Duration::from_millis(pages);
+        child::ask(self.bench, request, Duration::from_secs(60) + worst)
     }
 
     /// Measures all cases in turn, round after round, and compares them; returns their rows, and

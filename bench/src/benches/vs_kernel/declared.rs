@@ -2,14 +2,6 @@
 
 use crate::model::*;
 
-/// Who did the work: step, class for styles, and name for people.
-pub const WHO: [(&str, &str, &str); 4] = [
-    ("peer", "kernel", "the kernel"),
-    ("overspill-thread", "run", "overspill run"),
-    ("overspill-signal", "signal", "overspill run --fault signal"),
-    ("library", "library", "overspill as a library"),
-];
-
 /// What is to be reached is about four times overcommit, and heaps of programs.
 macro_rules! of {
     ($($name:literal $value:literal),*; accesses) => {
@@ -132,31 +124,33 @@ pub static LADDER: Ladder = Ladder {
         verdict(&["floor"], "minor_fault_ratio", "minor fault, of a bare one", Goal::AtMost(1.25)),
     ],
     charts: &[
+        chart(Title::Of(title), "ratio", "overspill's time ÷ the kernel's time", &["workload"])
+            .line(1.0, "as fast as the kernel"),
         chart(
             Title::Of(|row| title(row).filter(|_| is_access(row))),
             "ns_per_access",
-            "nanoseconds an access, lower is better",
-            place,
+            "microseconds an access, lower is better",
+            &["workload"],
         ),
         chart(
             Title::Of(|row| title(row).filter(|_| !is_access(row))),
             "elapsed_s",
             "seconds, lower is better",
-            place,
+            &["workload"],
         ),
+    ],
+    called: &[
+        ("peer", "the kernel"),
+        ("overspill-thread", "overspill run"),
+        ("overspill-signal", "overspill run --fault signal"),
+        ("library", "overspill as a library"),
     ],
     ..Ladder::NONE
 };
 
 /// Whether a row is about accesses to memory, not about a program.
-pub fn is_access(row: &Row) -> bool {
+fn is_access(row: &Row) -> bool {
     row.figures.contains_key("ns_per_access")
-}
-
-/// The workload of a row, and who did it.
-pub fn place(row: &Row) -> (String, String) {
-    let who = WHO.iter().find(|(step, ..)| *step == row.step);
-    (row.label("workload"), who.map_or(String::new(), |(.., name)| (*name).to_owned()))
 }
 
 /// A peer as people call it.
