@@ -62,18 +62,14 @@ pub fn ask(bench: &str, request: &impl Serialize, limit: Duration) -> Result<Sam
     }
 }
 
-/// Has this process end with who started it: nobody waits for what it finds then.
-pub fn end_with_parent() {
-    // Only a kernel without prctl refuses.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
-}
-
 /// Measures what the command line asks for, and prints the sample.
 pub fn answer<Q: DeserializeOwned>(
     args: &Args,
     measure: impl FnOnce(Q) -> Result<Sample, Failure>,
 ) -> Result<(), Failure> {
-    end_with_parent();
+    // Nobody waits for what it finds when who started it is gone. Only a kernel without prctl
+    // refuses.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let request = serde_json::from_str(&args.request).failing("request")?;
     let limit = Duration::from_secs(args.limit_s);
     std::thread::spawn(move || {

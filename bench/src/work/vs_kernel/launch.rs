@@ -7,13 +7,13 @@ use super::{Request, told};
 use crate::machine::cgroup::Cgroup;
 use crate::machine::kernel_swap::NO_LIMIT;
 use crate::machine::put_back::Guard;
-use crate::machine::start;
 use crate::measure::child::{NO_PROCESS, Printed};
 use crate::measure::usage::{Usage, UsageWho};
 use crate::measure::{Failing, Failure, Sample, add, fail};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 /// How often RAM is looked at while the program runs.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// Enters the cgroup of the first argument, if it names one, and becomes the others.
+const ENTER: &str = r#"[ -z "$0" ] || echo $$ > "$0/cgroup.procs" && exec "$@""#;
 /// What is said of a program that had no memory left.
 const KILLED: &str = "the program was killed, as the kernel does where a cgroup has no memory left";
 
@@ -103,7 +105,8 @@ pub fn run(
     Ok(sample)
 }
 
-/// The command line: who runs it, the prefix, and the program.
+/// The command line: who runs it, the prefix, and the program, which a shell becomes that has
+/// entered the cgroup. It has a process group of its own.
 fn command(
     request: &Request,
     prefix: &[OsString],
@@ -113,7 +116,10 @@ fn command(
     let user = user.map_or(&[][..], |(words, _)| words).iter().map(Into::into);
     let words = user.chain(prefix.iter().cloned());
     let words: Vec<OsString> = words.chain(request.words()?.into_iter().map(Into::into)).collect();
-    start::command(cgroup.map(Cgroup::path), &words)
+    let mut command = Command::new("sh");
+    command.args(["-c", ENTER]).arg(cgroup.map_or(Path::new(""), Cgroup::path));
+    command.args(words).process_group(0);
+    Ok(command)
 }
 
 /// The same in a cgroup that only counts, where there can be one.

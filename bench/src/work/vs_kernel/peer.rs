@@ -34,10 +34,7 @@ pub fn missing(peer: Peer) -> Option<String> {
 
 /// Fails where other swap space would be used as well.
 fn first_in_line() -> Result<(), Failure> {
-    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let priority = |line: &str| line.split_whitespace().last()?.parse().ok();
-    let highest: Option<u32> = table.lines().skip(1).filter_map(priority).max();
-    if highest >= Some(PRIORITY) {
+    if kernel_swap::swaps().iter().any(|(.., priority)| *priority >= PRIORITY.into()) {
         fail!(
             "swap space is in use at the highest priority, {PRIORITY}, which this needs for its own"
         );
