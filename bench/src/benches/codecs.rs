@@ -82,15 +82,14 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
 
 /// The cases in the order of their rows.
 fn plan(args: &Args) -> Vec<Case<(Codec, Contents)>> {
-    let mut cases: Vec<Case<(Codec, Contents)>> = Vec::new();
-    for &contents in &args.contents {
-        for &codec in &args.codecs {
-            if cases.iter().all(|case| case.what != (codec, contents)) {
-                let labels = vec![("contents", json!(contents.to_string()))];
-                let (step, what) = (codec.to_string(), (codec, contents));
-                cases.push(Case { step, labels, reference: None, what });
-            }
-        }
-    }
-    cases
+    let case = |contents: Contents, codec: Codec| Case {
+        step: codec.to_string(),
+        labels: vec![("contents", json!(contents.to_string()))],
+        reference: None,
+        what: (codec, contents),
+    };
+    let contents = once(args.contents.iter().copied());
+    let codecs = once(args.codecs.iter().copied());
+    let of = |contents| codecs.iter().map(move |&codec| case(contents, codec));
+    contents.into_iter().flat_map(of).collect()
 }

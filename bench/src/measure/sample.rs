@@ -16,26 +16,6 @@ pub fn add<N: Into<String>>(sample: &mut Sample, more: impl IntoIterator<Item = 
 /// The samples of one case, one a round.
 pub type Series = Vec<Sample>;
 
-/// Adds to each sample of `series` the figure `name`: `compare(figure here, figure there)` of the
-/// same round. Where either lacks the figure, or the result is not finite, there is nothing to
-/// compare.
-pub fn compare(
-    series: &mut Series,
-    base: &Series,
-    figure: &str,
-    name: &str,
-    compare: impl Fn(f64, f64) -> f64,
-) {
-    for (sample, base) in series.iter_mut().zip(base) {
-        if let (Some(here), Some(there)) = (sample.get(figure), base.get(figure)) {
-            let result = compare(*here, *there);
-            if result.is_finite() {
-                sample.insert(name.to_owned(), result);
-            }
-        }
-    }
-}
-
 /// A figure over all rounds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Spread {

@@ -36,7 +36,7 @@ pub fn charts(findings: &Findings) -> Vec<Value> {
     for chart in findings.ladder.charts {
         let drawn_rows = findings.rows.iter().filter(|row| chart.title.of(row).is_some());
         // A series has the same colour in each of them, whatever else is in it.
-        let series = names(drawn_rows.clone().map(|row| called(findings.ladder, row)));
+        let series = once(drawn_rows.clone().map(|row| called(findings.ladder, row)));
         let rows = drawn_rows.filter(|row| row.figures.contains_key(chart.figure));
         for (title, rows) in grouped(rows, |row| chart.title.of(row)) {
             let place = |row: &Row| (row.told(chart.by), called(findings.ladder, row));
@@ -66,11 +66,6 @@ fn published(chart: &Chart, step: &Step) -> Option<Bar> {
     Some((place, Spread::of(vec![reference[chart.figure].as_f64()?])))
 }
 
-/// Each once, in the order in which they come up.
-fn names(all: impl IntoIterator<Item = String>) -> Vec<String> {
-    grouped(all, |name| Some(name.clone())).into_iter().map(|(name, _)| name).collect()
-}
-
 fn drawn(chart: &Chart, title: &str, bars: Vec<Bar>, series: &[String], format: Format) -> Value {
     let scale = Scale::new(chart, &bars);
     let at = |value: f64| format!("{:.2}%", scale.share(value) * LONGEST);
@@ -90,7 +85,7 @@ fn drawn(chart: &Chart, title: &str, bars: Vec<Bar>, series: &[String], format: 
         }
         bar
     };
-    let legend = names(bars.iter().map(|((_, series), _)| series.clone()));
+    let legend = once(bars.iter().map(|((_, series), _)| series.clone()));
     let group = |(name, bars): (String, Vec<Bar>)| {
         let bars: Vec<Value> = bars.iter().map(bar).collect();
         json!({ "name": name, "bars": bars })

@@ -181,27 +181,17 @@ pub fn title(row: &Row) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::row;
+    use crate::fixture::{beside_zram, row};
     use crate::model::findings::Findings;
     use crate::render::verdict::text;
-    use serde_json::{Value, json};
-
-    fn labels(workload: &str, peer: &str, contents: &str) -> Vec<(&'static str, Value)> {
-        vec![
-            ("workload", json!(workload)),
-            ("peer", json!(peer)),
-            ("overcommit", json!(4)),
-            ("contents", json!(contents)),
-            ("threads", json!(1)),
-        ]
-    }
+    use serde_json::json;
 
     #[test]
     fn each_target_is_met_or_not_with_its_figure() {
         let of = |step: &str, workload: &str, contents: &str, ratio: f64| {
             let ratios: [f64; 3] = [0.9, 1.0, 1.1].map(|scale| scale * ratio);
             let figures: [(&str, &[f64]); 2] = [("ratio", &ratios), ("cpu_ratio", &[1.2])];
-            row(step, &labels(workload, "zram", contents), &figures)
+            row(step, &beside_zram(workload, contents), &figures)
         };
         let rows = vec![
             of("overspill-thread", "seq-read", "2.5:1", 0.7),

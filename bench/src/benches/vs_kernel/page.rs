@@ -86,19 +86,12 @@ fn all_figures(title: &str, rows: &[&Row]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::row;
+    use crate::fixture::{beside_zram, row};
 
     #[test]
     fn the_page_needs_nothing_else_and_tells_who_is_faster() {
         let of = |workload: &str, contents: &str, step: &str, time: &str, ratio: &[f64]| {
-            let labels = [
-                ("workload", json!(workload)),
-                ("peer", json!("zram")),
-                ("overcommit", json!(4)),
-                ("contents", json!(contents)),
-                ("threads", json!(1)),
-            ];
-            row(step, &labels, &[(time, &[7000.0]), ("ratio", ratio)])
+            row(step, &beside_zram(workload, contents), &[(time, &[7000.0]), ("ratio", ratio)])
         };
         let drawn = |rows: Vec<Row>| {
             let settings = json!({ "size_bytes": 64 << 20, "rounds": 1 });
