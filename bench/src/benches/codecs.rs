@@ -14,7 +14,6 @@ use serde_json::json;
 /// Codecs that are measured unless others are named.
 const CODECS: &str = "none,lz4,zstd:-1,zstd:1,zstd:3,zstd:6,zstd:12,zstd:19";
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "codecs",
     groups: &["contents"],

@@ -23,7 +23,6 @@ const fn told(figure: &'static str, says: &'static str) -> Verdict {
     verdict(RUN, figure, says, Goal::Told)
 }
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "job",
     groups: &["workload"],

@@ -26,7 +26,6 @@ const fn most(step: &'static [&'static str], figure: &'static str, says: &'stati
     verdict(step, figure, says, Goal::Told).of(Rows::Most("threads"))
 }
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "page-fault",
     steps: &[

@@ -26,7 +26,6 @@ const fn no_worse(figure: &'static str, says: &'static str) -> Verdict {
     verdict(THROTTLED, figure, says, Goal::NotAbove("off"))
 }
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "reclaim-storm",
     steps: &[

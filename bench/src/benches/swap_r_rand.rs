@@ -17,7 +17,6 @@ const OVERCOMMIT: u64 = 4;
 /// The percentiles are told of one thread.
 const ONE: Rows = Rows::With(&[("threads", "1")]);
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "swap-r-rand",
     steps: &[

@@ -60,7 +60,6 @@ macro_rules! locks {
     };
 }
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "swap-w-seq",
     steps: &[

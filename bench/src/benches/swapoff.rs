@@ -30,7 +30,6 @@ const BEST: &[&str] = &["in-flight", "run-256", "run-32", "run-8"];
 const ALONE: Rows = Rows::With(&[("workload", "alone")]);
 const LOAD: Rows = Rows::With(&[("workload", "load")]);
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "swapoff",
     steps: &[

@@ -32,7 +32,6 @@ const fn of_lru(trace: &'static [(&'static str, &'static str)], goal: Goal) -> V
 /// No more than a tenth over LRU.
 const NEAR: Goal = Goal::AtMost(1.1);
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "working-set",
     steps: &[

@@ -49,7 +49,6 @@ fn origin(us: f64) -> Value {
     })
 }
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "zswap",
     steps: &[

@@ -44,7 +44,6 @@ const ZRAM: &[(&str, &str)] = of!("peer" "zram", "overcommit" "4", "contents" "i
 const ZSWAP: &[(&str, &str)] = of!("peer" "zswap", "overcommit" "4", "contents" "its own");
 const FILE: &[(&str, &str)] = of!("peer" "file", "overcommit" "4", "contents" "its own");
 
-/// All that is printed and drawn.
 pub static LADDER: Ladder = Ladder {
     bench: "vs-kernel",
     groups: &["workload", "peer"],

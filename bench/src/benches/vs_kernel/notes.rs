@@ -10,22 +10,15 @@ use std::collections::BTreeMap;
 /// What of the memory in use a peer takes in RAM where swapping gains nothing.
 const AS_MUCH: f64 = 0.9;
 
-/// How busy the machine was: processes that run or wait for a processor or a disk, averaged over a
-/// minute.
-#[derive(Clone, Copy, Debug)]
-pub struct Busy {
-    /// Before this began: the work of others.
-    pub began: f64,
-    pub ended: f64,
-}
-
-/// The notes, a line each; `left_out` says why a peer or a program was not measured.
+/// The notes, a line each; `left_out` says why a peer or a program was not measured, `busy` how
+/// many processes ran or waited for a processor or a disk, on average over a minute: before this
+/// began, when it was the work of others, and at the end.
 pub fn of(
     cases: &[Case<Kind>],
     rows: &[Row],
     ram: &Ram,
     left_out: &BTreeMap<String, String>,
-    busy: &Busy,
+    busy: [f64; 2],
 ) -> Vec<String> {
     let peers: Vec<(&Setting, Option<&Row>)> =
         cases.iter().filter_map(|case| peer(case, rows)).collect();
@@ -99,15 +92,15 @@ fn raised(peers: &[(&Setting, Option<&Row>)], ram: &Ram) -> Option<String> {
     })
 }
 
-fn others(busy: &Busy) -> Option<String> {
+fn others([began, ended]: [f64; 2]) -> Option<String> {
     let cpus = Machine::this().cpus;
-    (busy.began > cpus as f64 / 2.0).then(|| {
+    (began > cpus as f64 / 2.0).then(|| {
         format!(
             "Others were at work here: the load average was {} before this began and {} at the \
              end, on {cpus} processors. Elapsed times are those of a busy machine; processor \
              times suffer less.",
-            short(busy.began),
-            short(busy.ended)
+            short(began),
+            short(ended)
         )
     })
 }
@@ -140,7 +133,7 @@ mod tests {
         ram.raise(&settings[1]);
         let left_out = [("zswap", "it needs root."), ("cxx", "none")];
         let left_out = left_out.map(|(name, why)| (name.to_owned(), why.to_owned())).into();
-        let notes = of(&cases, &rows, &ram, &left_out, &Busy { began: 1e4, ended: 1.0 });
+        let notes = of(&cases, &rows, &ram, &left_out, [1e4, 1.0]);
         for (note, said) in notes.iter().zip([
             "RAM is the same on both sides",
             "In 1 of the comparisons",
@@ -153,7 +146,6 @@ mod tests {
             assert!(note.contains(said), "{said}: {note}");
         }
         assert_eq!(notes.len(), 7);
-        let quiet = Busy { began: 0.0, ended: 9.0 };
-        assert!(of(&[], &[], &ram, &BTreeMap::new(), &quiet).is_empty());
+        assert!(of(&[], &[], &ram, &BTreeMap::new(), [0.0, 9.0]).is_empty());
     }
 }
