@@ -4,7 +4,7 @@ use crate::measure::pool::Counted;
 use crate::measure::{Sample, Series};
 use crate::model::*;
 use clap::Parser;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[derive(Parser)]
 struct Line<A: clap::Args> {
@@ -52,4 +52,15 @@ pub fn row(step: &str, labels: &[(&'static str, Value)], figures: &[(&str, &[f64
     let series: Series = (0..rounds).map(round).collect();
     let case = Case { step: step.to_owned(), labels: labels.to_vec(), reference: None, what: () };
     Row::new(&case, &series)
+}
+
+/// The labels of work beside zram.
+pub fn beside_zram(workload: &str, contents: &str) -> [(&'static str, Value); 5] {
+    [
+        ("workload", json!(workload)),
+        ("peer", json!("zram")),
+        ("overcommit", json!(4)),
+        ("contents", json!(contents)),
+        ("threads", json!(1)),
+    ]
 }

@@ -4,5 +4,4 @@ pub mod cgroup;
 pub mod kernel_swap;
 pub mod place;
 pub mod put_back;
-pub mod start;
 pub mod swap_device;

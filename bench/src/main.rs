@@ -32,7 +32,7 @@ mod work;
 
 use benches::*;
 use clap::{Parser, Subcommand};
-use machine::{put_back, start};
+use machine::put_back;
 use measure::{Failure, child};
 use std::process::ExitCode;
 
@@ -60,19 +60,16 @@ macro_rules! benches {
             /// Waits until a measurement of the kernel has ended, and puts back what it changed
             #[command(hide = true)]
             PutBack(put_back::Args),
-            /// Enters a cgroup and becomes the program that is measured
-            #[command(hide = true)]
-            Start(start::Args),
         }
 
         fn run(command: &Command) -> Result<(), Failure> {
             match command {
                 $(Command::$command(args) => {
-                    render::print(&$bench::run(args)?, args.common.json)
+                    let common::Common { json, plot, .. } = &args.common;
+                    render::print(&$bench::run(args)?, *json, plot.as_deref())
                 })*
                 Command::MeasureOne(args) => measure_one(args),
                 Command::PutBack(args) => put_back::run(args),
-                Command::Start(args) => start::run(args),
             }
         }
 
@@ -121,16 +118,5 @@ fn main() -> ExitCode {
             failure.say();
             ExitCode::FAILURE
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
     }
 }

@@ -12,4 +12,4 @@ pub mod usage;
 pub(crate) use failure::fail;
 pub use failure::{Failing, Failure};
 pub use rounds::{ROUNDS_BY_DEFAULT, rounds};
-pub use sample::{Sample, Series, Spread, add, compare, figures, summarise};
+pub use sample::{Sample, Series, Spread, add, figures, summarise};

@@ -1,19 +1,22 @@
-//! How findings are told: as [`json`], or as a [`table`] with a [`verdict`] a line, as a drawing
-//! ([`plot`]) or a page ([`html`]), all from what the bench declared.
+//! How findings are told: as [`json`], or as a [`table`] with a [`verdict`] a line, as a drawing of
+//! [`charts`] or a page ([`html`]), all from what the bench declared.
 
-pub mod bars;
+pub mod charts;
 pub mod html;
 mod json;
-pub mod plot;
 mod table;
 pub mod verdict;
 
 use crate::measure::failure::write_line;
-use crate::measure::{Failure, fail};
+use crate::measure::{Failing, Failure, fail};
 use crate::model::findings::Findings;
+use minijinja::Environment;
+use minijinja::value::Serde;
+use serde_json::Value;
 use std::path::Path;
 
-pub fn print(findings: &Findings, as_json: bool) -> Result<(), Failure> {
+pub fn print(findings: &Findings, as_json: bool, plot: Option<&Path>) -> Result<(), Failure> {
+    plot.map_or(Ok(()), |path| charts::draw(path, findings))?;
     let text = if as_json {
         json::text(findings)?
     } else {
@@ -23,6 +26,12 @@ pub fn print(findings: &Findings, as_json: bool) -> Result<(), Failure> {
     };
     write_line(&text)?;
     findings.failed.clone().map_or(Ok(()), Err)
+}
+
+/// A template that is filled, in which text is escaped.
+fn fill(template: &str, values: &Value) -> Result<String, Failure> {
+    let text = Environment::new().render_named_str("template.xml", template, Serde(values));
+    text.failing("a template cannot be filled")
 }
 
 /// Writes what the user asked for into a file.

@@ -3,10 +3,11 @@
 pub use nix::sys::resource::UsageWho;
 use nix::sys::resource::getrusage;
 use nix::sys::time::TimeVal;
+use serde::{Deserialize, Serialize};
 use std::ops::Sub;
 
 /// What was used.
-#[derive(Clone, Copy, PartialEq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Usage {
     /// Processor time in user mode and in the kernel, in seconds.
     pub user_s: f64,

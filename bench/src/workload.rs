@@ -105,10 +105,9 @@ pub struct Outcome {
     /// Seconds that the accesses took, of all threads together. What was written beforehand is no
     /// part of it.
     pub elapsed_s: f64,
-    /// Processor time of this process meanwhile, in user mode and in the kernel, in seconds.
-    pub user_s: f64,
-    /// See `user_s`.
-    pub sys_s: f64,
+    /// Processor time of this process meanwhile; its faults so far.
+    #[serde(flatten)]
+    pub used: Usage,
     /// Accesses.
     pub accesses: u64,
     /// Nanoseconds of an access: the median, and what all but one in a hundred and one in a
@@ -118,10 +117,6 @@ pub struct Outcome {
     pub p99_ns: u64,
     /// See `p50_ns`.
     pub p999_ns: u64,
-    /// Faults of this process so far as the kernel counts them, without I/O and with it.
-    pub minor_faults: u64,
-    /// See `minor_faults`.
-    pub major_faults: u64,
     /// Pages that held something else than was written to them.
     pub wrong: u64,
 }
@@ -145,6 +140,7 @@ pub fn run(plan: Plan, memory: &mut [u64], ready: impl FnOnce()) -> Outcome {
     let (before, began) = (used(), Instant::now());
     each(&mut workers, |worker| worker.work(plan));
     let (elapsed, after) = (began.elapsed(), used());
+    let Usage { user_s, sys_s, .. } = after - before;
     // 3. What it took.
     let mut ns: Vec<u64> = workers.iter().flat_map(|worker| worker.ns.iter().copied()).collect();
     ns.sort_unstable();
@@ -152,14 +148,11 @@ pub fn run(plan: Plan, memory: &mut [u64], ready: impl FnOnce()) -> Outcome {
         |share: f64| ns.get((ns.len() as f64 * share) as usize).or(ns.last()).copied().unwrap_or(0);
     Outcome {
         elapsed_s: elapsed.as_secs_f64(),
-        user_s: (after - before).user_s,
-        sys_s: (after - before).sys_s,
+        used: Usage { user_s, sys_s, ..after },
         accesses: workers.iter().map(|worker| worker.pages() * plan.passes).sum(),
         p50_ns: within(0.5),
         p99_ns: within(0.99),
         p999_ns: within(0.999),
-        minor_faults: after.minor_faults,
-        major_faults: after.major_faults,
         wrong: workers.iter().map(|worker| worker.wrong).sum(),
     }
 }

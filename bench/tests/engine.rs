@@ -45,6 +45,7 @@ fn page_fault_has_a_row_a_step_with_its_figures() {
     assert!(machine["kernel"].as_str().is_some_and(|release| release.contains('.')));
     let settings = &value["settings"];
     assert_eq!((&settings["rounds"], &settings["sizes_scaled_down"]), (&1.into(), &false.into()));
+    assert_eq!((&settings["pinned"], &settings["delivery"]), (&true.into(), &"signal".into()));
     assert_eq!(settings["size_bytes_by_threads"]["1"], 1 << 20);
     let rows = rows(&value);
     assert_eq!(names(rows, &["threads"]), ["1 kernel", "1 folios"]);
@@ -333,6 +334,7 @@ fn zswap_prints_tables_and_what_they_show_and_draws_them() {
 fn working_set_compares_the_engine_with_policies_on_each_trace() {
     let args = "--size 32M --rounds 1 --traces loop";
     let Some(value) = report("working-set", args) else { return };
+    assert_eq!(value["settings"]["pinned"], false, "its own count more than those of all benches");
     let rows = rows(&value);
     let steps = ["fifo", "lru", "belady", "overspill", "overspill-less-free"];
     assert_eq!(names(rows, &["trace"]), steps.map(|step| format!("loop {step}")));

@@ -14,7 +14,6 @@ use serde_json::json;
 /// Codecs that are measured unless others are named.
 const CODECS: &str = "none,lz4,zstd:-1,zstd:1,zstd:3,zstd:6,zstd:12,zstd:19";
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "codecs",
     groups: &["contents"],
@@ -45,6 +44,7 @@ pub static LADDER: Ladder = Ladder {
         )
         .of(Rows::With(&[("contents", "random")])),
     ],
+    charts: &[chart(Title::Is("How far pages are packed"), "ratio", "times", &["contents"])],
     ..Ladder::NONE
 };
 const HEAP: Rows = Rows::With(&[("contents", "heap")]);
@@ -81,15 +81,14 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
 
 /// The cases in the order of their rows.
 fn plan(args: &Args) -> Vec<Case<(Codec, Contents)>> {
-    let mut cases: Vec<Case<(Codec, Contents)>> = Vec::new();
-    for &contents in &args.contents {
-        for &codec in &args.codecs {
-            if cases.iter().all(|case| case.what != (codec, contents)) {
-                let labels = vec![("contents", json!(contents.to_string()))];
-                let (step, what) = (codec.to_string(), (codec, contents));
-                cases.push(Case { step, labels, reference: None, what });
-            }
-        }
-    }
-    cases
+    let case = |contents: Contents, codec: Codec| Case {
+        step: codec.to_string(),
+        labels: vec![("contents", json!(contents.to_string()))],
+        reference: None,
+        what: (codec, contents),
+    };
+    let contents = once(args.contents.iter().copied());
+    let codecs = once(args.codecs.iter().copied());
+    let of = |contents| codecs.iter().map(move |&codec| case(contents, codec));
+    contents.into_iter().flat_map(of).collect()
 }

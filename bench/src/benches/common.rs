@@ -1,9 +1,7 @@
 //! Options that benches have in common.
 
 use crate::machine::swap_device::{RAM, SwapDevice};
-use crate::measure::Failure;
-use crate::model::findings::Findings;
-use crate::render::plot;
+use overspill::units::Bytes;
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -15,6 +13,9 @@ pub struct Common {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
+    /// Draw the figures into a file, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
 }
 
 /// The option of benches whose pages leave memory.
@@ -26,18 +27,10 @@ pub struct Device {
     pub device: SwapDevice,
 }
 
-/// The option of benches that have charts.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Plot {
-    /// Draw the figures into a file, as SVG
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-}
-
-impl Plot {
-    /// Draws what was found, if a file is named, and hands it on.
-    pub fn draw(&self, findings: Findings) -> Result<Findings, Failure> {
-        self.plot.as_ref().map_or(Ok(()), |path| plot::draw(path, &findings))?;
-        Ok(findings)
+impl Device {
+    /// What the engine is told of one for so many bytes. It is twice as large, so that slots do not
+    /// get short.
+    pub fn spec(&self, bytes: u64) -> String {
+        self.device.spec(Bytes(2 * bytes))
     }
 }

@@ -23,7 +23,6 @@ const fn told(figure: &'static str, says: &'static str) -> Verdict {
     verdict(RUN, figure, says, Goal::Told)
 }
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "job",
     groups: &["workload"],
@@ -67,7 +66,7 @@ pub static LADDER: Ladder = Ladder {
         Title::Is("Processes of one job"),
         "elapsed_s",
         "seconds, lower is better",
-        |row| (row.label("workload"), row.step.clone()),
+        &["workload"],
     )],
     ..Ladder::NONE
 };
@@ -94,8 +93,7 @@ fn job(word: &str) -> Result<Program, String> {
 }
 
 pub fn run(args: &Args) -> Result<Findings, Failure> {
-    let findings = vs_kernel::compared(&LADDER, &args.sides, args.common.rounds, plan(args))?;
-    args.sides.plot.draw(findings)
+    vs_kernel::compared(&LADDER, &args.sides, args.common.rounds, plan(args))
 }
 
 /// Each job natively, then with zram and with overspill.

@@ -12,7 +12,6 @@ use crate::work::page_fault::{MEASURED, Request};
 use overspill::units::{Bytes, PAGE_SIZE};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// What each thread maps unless `--size` says otherwise, as page_fault1 of will-it-scale has it.
 const SIZE: u64 = 128 << 20;
@@ -21,15 +20,12 @@ const SIZE: u64 = 128 << 20;
 const TOTAL_BY_DEFAULT: u64 = 256 << 20;
 /// Share of the available RAM that all threads together map at most.
 const RAM_SHARE: u64 = 2;
-/// What a page may take at the very worst, with the warm-up.
-const WORST: Duration = Duration::from_micros(400);
 
 /// Where locks are contended most.
 const fn most(step: &'static [&'static str], figure: &'static str, says: &'static str) -> Verdict {
     verdict(step, figure, says, Goal::Told).of(Rows::Most("threads"))
 }
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "page-fault",
     steps: &[
@@ -100,6 +96,12 @@ pub static LADDER: Ladder = Ladder {
             "times the hold a freed frame of pick-inside",
         ),
     ],
+    charts: &[chart(
+        Title::Is("First writes to pages"),
+        "faults_per_s",
+        "pages a second",
+        &["threads"],
+    )],
     origin: "will-it-scale page_fault1 on four machines, all processors busy, \
              \"free_pcppages_bulk: do not hold lock when picking pages to free\", Linux 2018",
     ..Ladder::NONE
@@ -133,7 +135,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         let (threads, bytes) = (case.what, sizes[&case.what]);
         let settings = LADDER.step(&case.step).and_then(|step| LADDER.settings(step));
         let request = Request { settings, threads, bytes, pinned: !args.unpinned };
-        LADDER.ask(&request, WORST, (threads * bytes / PAGE_SIZE) as u64)
+        LADDER.ask(&request, (threads * bytes / PAGE_SIZE) as u64)
     })?;
     let smaller = smaller(args, &sizes);
     let own = json!({

@@ -6,7 +6,7 @@
 //! the background thread keeps ahead of these threads, which wait for one another and for the
 //! device, and then there is next to nothing left to bound.
 
-use super::common::{Common, Device, Plot};
+use super::common::{Common, Device};
 use crate::measure::{Failure, child, fail};
 use crate::model::*;
 use crate::work::reclaim_storm::{self as work, Request};
@@ -26,7 +26,6 @@ const fn no_worse(figure: &'static str, says: &'static str) -> Verdict {
     verdict(THROTTLED, figure, says, Goal::NotAbove("off"))
 }
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "reclaim-storm",
     steps: &[
@@ -105,24 +104,20 @@ pub static LADDER: Ladder = Ladder {
         verdict(&["default"], "direct_reclaims", "times that a thread reclaimed", Goal::Told),
     ],
     charts: &[
-        chart(Title::Is("Until all messages have arrived"), "benchmark_s", "s", by_step),
-        chart(Title::Is("Pages read from the device"), "major_faults", "major faults", by_step),
-        chart(Title::Is("Pages back within a second"), "refaults_1s", "pages", by_step),
+        chart(Title::Is("Until all messages have arrived"), "benchmark_s", "s", &[]),
+        chart(Title::Is("Pages read from the device"), "major_faults", "major faults", &[]),
+        chart(Title::Is("Pages back within a second"), "refaults_1s", "pages", &[]),
         chart(
             Title::Is("Most threads that reclaimed at once"),
             "parallel_reclaimers_max",
             "threads",
-            by_step,
+            &[],
         )
         .log(),
     ],
     origin: "hackbench with 120 groups, \"improve page reclaim by throttle\", Linux 2008",
     ..Ladder::NONE
 };
-
-fn by_step(row: &Row) -> (String, String) {
-    (row.step.clone(), String::new())
-}
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -145,8 +140,6 @@ pub struct Args {
     steps: Vec<String>,
     #[command(flatten)]
     to: Device,
-    #[command(flatten)]
-    plot: Plot,
 }
 
 pub fn run(args: &Args) -> Result<Findings, Failure> {
@@ -164,7 +157,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
             threads,
             memory: args.size.0,
             bytes,
-            device: args.to.device.spec(Bytes(2 * args.size.0)),
+            device: args.to.spec(args.size.0),
             what: args.messages,
         };
         child::ask(LADDER.bench, &request, LIMIT)
@@ -184,5 +177,5 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     });
     let mut findings = Findings::new(&LADDER, settings, rows);
     findings.subject = format!("{}, {groups} groups", LADDER.bench);
-    args.plot.draw(findings)
+    Ok(findings)
 }

@@ -11,18 +11,12 @@ use crate::model::*;
 use crate::work::swap_r_rand::Request;
 use overspill::units::Bytes;
 use serde_json::json;
-use std::time::Duration;
 
 /// What is read from, in units of the budget.
 const OVERCOMMIT: u64 = 4;
-/// How much larger the device is than what is read from.
-const DEVICE_SPARE: u64 = 2;
-/// What a page or a read may take at the very worst.
-const WORST: Duration = Duration::from_millis(1);
 /// The percentiles are told of one thread.
 const ONE: Rows = Rows::With(&[("threads", "1")]);
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "swap-r-rand",
     steps: &[
@@ -90,6 +84,7 @@ pub static LADDER: Ladder = Ladder {
         verdict(&["clean"], "gain_over_plain", "reads, slots are kept", Goal::Gain),
         verdict(&["readahead-clean"], "gain_over_plain", "reads, both", Goal::Gain),
     ],
+    charts: &[chart(Title::Is("Reads at random"), "reads_per_s", "reads a second", &["threads"])],
     ..Ladder::NONE
 };
 
@@ -115,7 +110,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&[]);
     let cases = Ladder::with_threads(&steps, &args.threads);
     let bytes = Bytes(OVERCOMMIT * args.memory.0);
-    let device = args.to.device.spec(Bytes(DEVICE_SPARE * bytes.0));
+    let device = args.to.spec(bytes.0);
     let measured = LADDER.measure(&cases, args.common.rounds, |case| {
         let request = Request {
             settings: LADDER.settings_of(case),
@@ -125,7 +120,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
             device: device.clone(),
             what: args.reads,
         };
-        LADDER.ask(&request, WORST, 2 * bytes.pages() + args.reads)
+        LADDER.ask(&request, 2 * bytes.pages() + args.reads)
     })?;
     let own = json!({
         "threads": args.threads,

@@ -5,18 +5,12 @@
 //! ([`crate::work::swap_w_seq`]). All pages go to the device: nothing is compressed, and a page
 //! that came back leaves by being written again.
 
-use super::common::{Common, Device, Plot};
+use super::common::{Common, Device};
 use crate::measure::Failure;
 use crate::model::*;
 use crate::work::swap_w_seq::{LOCKS, Request};
 use overspill::units::Bytes;
 use serde_json::{Value, json};
-use std::time::Duration;
-
-/// How much larger the device is than what is written to it: slots do not get short.
-const DEVICE_SPARE: u64 = 2;
-/// What a page may take at the very worst, out and in.
-const WORST: Duration = Duration::from_millis(1);
 
 /// Figures with long names.
 const IN_SERIAL: &str = "in.serial_ns_per_page_max";
@@ -66,7 +60,6 @@ macro_rules! locks {
     };
 }
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "swap-w-seq",
     steps: &[
@@ -147,22 +140,19 @@ pub static LADDER: Ladder = Ladder {
         no_loss("in.gain_over_step_before", "in: slower than the step before in every round"),
     ],
     charts: &[
-        chart(Title::Is("Pages swapped out"), "pages_per_s", "pages a second", by_threads),
+        chart(Title::Is("Pages swapped out"), "pages_per_s", "pages a second", &["threads"]),
         chart(
             Title::Is("Time that each page out holds the lock that would limit it"),
             "serial_ns_per_page_max",
             "ns a page, log scale, lower is better",
-            by_threads,
+            &["threads"],
         )
         .log(),
     ],
     origin: "\"mm/swap: Regular page swap optimizations\", Linux 2017",
+    ..Ladder::NONE
 };
 const BASELINE: Base = Base::Step("baseline");
-
-fn by_threads(row: &Row) -> (String, String) {
-    (row.step.clone(), row.told(&["threads"]))
-}
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -184,14 +174,12 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     #[arg(value_parser = LADDER.parser())]
     steps: Vec<String>,
-    #[command(flatten)]
-    plot: Plot,
 }
 
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&args.steps);
     let cases = Ladder::with_threads(&steps, &args.threads);
-    let device = args.to.device.spec(Bytes(DEVICE_SPARE * (args.memory.0 + args.size.0)));
+    let device = args.to.spec(args.memory.0 + args.size.0);
     let measured = LADDER.measure(&cases, args.common.rounds, |case| {
         let request = Request {
             settings: LADDER.settings_of(case),
@@ -201,7 +189,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
             device: device.clone(),
             what: (),
         };
-        LADDER.ask(&request, WORST, args.memory.pages() + args.size.pages())
+        LADDER.ask(&request, args.memory.pages() + args.size.pages())
     })?;
     let own = json!({
         "threads": Ladder::threads(&cases),
@@ -212,7 +200,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     });
     let mut findings = Findings::of(&LADDER, measured, own);
     findings.notes = ["", "in."].iter().flat_map(|phase| limits(&findings.rows, phase)).collect();
-    args.plot.draw(findings)
+    Ok(findings)
 }
 
 /// Which lock would limit each step of the rows with the most threads.

@@ -4,7 +4,7 @@
 //! a load ([`crate::work::swapoff`]). What the disk can do is measured at the same time.
 //! [`crate::machine::put_back`] sees to it that nothing is left behind.
 
-use super::common::{Common, Plot};
+use super::common::Common;
 use crate::machine::kernel_swap;
 use crate::machine::place::{Place, memory_for};
 use crate::machine::swap_device::SwapDevice;
@@ -30,7 +30,6 @@ const BEST: &[&str] = &["in-flight", "run-256", "run-32", "run-8"];
 const ALONE: Rows = Rows::With(&[("workload", "alone")]);
 const LOAD: Rows = Rows::With(&[("workload", "load")]);
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "swapoff",
     steps: &[
@@ -117,25 +116,22 @@ pub static LADDER: Ladder = Ladder {
             Title::Is("Until the device is empty"),
             "elapsed_s",
             "seconds, log scale, lower is better",
-            by_workload,
+            &["workload"],
         )
         .log()
         .published(),
-        chart(Title::Is("Pages that come in"), "mb_per_s", "MB/s, higher is better", by_workload),
+        chart(Title::Is("Pages that come in"), "mb_per_s", "MB/s, higher is better", &["workload"]),
         chart(
             Title::Is("How many times slower the load is meanwhile"),
             "load_slowdown",
             "times, lower is better",
-            by_workload,
+            &["workload"],
         ),
     ],
     origin: "\"swapoff to release multiple swap blocks at a time\", FreeBSD, 1 GiB, before and \
              after",
+    ..Ladder::NONE
 };
-
-fn by_workload(row: &Row) -> (String, String) {
-    (row.step.clone(), row.label("workload"))
-}
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -159,8 +155,6 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     #[arg(value_parser = LADDER.parser())]
     steps: Vec<String>,
-    #[command(flatten)]
-    plot: Plot,
 }
 
 pub fn run(args: &Args) -> Result<Findings, Failure> {
@@ -207,7 +201,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let mut findings = Findings::of(&LADDER, measured, own);
     findings.subject = format!("{} of {}", LADDER.bench, args.size);
     findings.notes.extend(without_kernel.map(|why| format!("The kernel was left out: {why}.")));
-    args.plot.draw(findings)
+    Ok(findings)
 }
 
 /// The cases in the order of their rows; what tells a case is whether there is a load.

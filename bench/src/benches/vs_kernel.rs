@@ -24,7 +24,6 @@ use crate::model::*;
 use crate::work::vs_kernel::case::{Kind, Peer, Program};
 use crate::work::vs_kernel::program::Inputs;
 use crate::work::vs_kernel::{beside, peer, program};
-use notes::Busy;
 use overspill::units::Bytes;
 use plan::Setup;
 use round::{Rounds, TIME_BY_DEFAULT};
@@ -42,11 +41,9 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         findings.groups = &["overcommit", "contents", "threads", "workload", "peer"];
     }
     if let Some(path) = &args.html {
-        let rounds = findings.settings["rounds"].as_u64().unwrap_or(0) as usize;
-        let about = page::About { size: args.sides.size, rounds, command: command_line() };
-        page::write(path, &about, &findings)?;
+        page::write(path, &command_line(), &findings)?;
     }
-    args.sides.plot.draw(findings)
+    Ok(findings)
 }
 
 /// Measures all cases in turn that can be measured here, and tells what a ladder declares of them.
@@ -77,23 +74,23 @@ pub fn compared(
     let measured = ladder.measure(&cases, rounds, |case| Ok(seen.measure(&setup, case)))?;
     drop(setup);
     // 3. What was found.
-    let busy = Busy { began: busy_before, ended: host::load_average() };
+    let busy = [busy_before, host::load_average()];
     let own = json!({
         "size_bytes": sides.size.0,
         "dir": place.to_string(),
         "pinned": false,
         "delivery": "thread and signal, by step",
         "settings": sides.set,
-        "load_average": [busy.began, busy.ended],
+        "load_average": busy,
         "left_out": by_name(seen.left_out.iter().map(|(name, why)| (name, why.as_str()))),
     });
     let mut findings = Findings::of(ladder, measured, own);
-    tell(sides.size, &cases, &seen, &busy, &mut findings);
+    tell(sides.size, &cases, &seen, busy, &mut findings);
     Ok(findings)
 }
 
 /// Adds what the figures do not tell.
-fn tell(size: Bytes, cases: &[Case<Kind>], seen: &Rounds, busy: &Busy, findings: &mut Findings) {
+fn tell(size: Bytes, cases: &[Case<Kind>], seen: &Rounds, busy: [f64; 2], findings: &mut Findings) {
     let Rounds { ram, left_out, failed, late, .. } = seen;
     findings.notes = notes::of(cases, &findings.rows, ram, left_out, busy);
     if !late.is_empty() {

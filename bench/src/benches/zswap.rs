@@ -7,7 +7,7 @@
 //! are accessed at random, to see what it is worth to keep the compressed copies of pages that were
 //! read, and to keep pages that do not compress.
 
-use super::common::{Common, Device, Plot};
+use super::common::{Common, Device};
 use crate::machine::place::memory_for;
 use crate::measure::Failure;
 use crate::model::*;
@@ -16,14 +16,9 @@ use crate::work::zswap::{self as work, Request, What};
 use overspill::config::Config;
 use overspill::units::Bytes;
 use serde_json::{Value, json};
-use std::time::Duration;
 
-/// How much larger the device is than what is written to it: slots do not get short.
-const DEVICE_SPARE: u64 = 2;
 /// What is accessed at random, as a share of what is swapped out and in as a whole.
 const ACCESSED: u64 = 2;
-/// What a page may take at the very worst, out and in.
-const WORST: Duration = Duration::from_millis(1);
 
 /// What swapping zeros in is to gain: so much time or processor time, as its origin did, or all
 /// locks.
@@ -54,7 +49,6 @@ fn origin(us: f64) -> Value {
     })
 }
 
-/// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "zswap",
     steps: &[
@@ -204,19 +198,21 @@ pub static LADDER: Ladder = Ladder {
             Title::Is("All pages swapped in in sequence, by contents, tier on or off"),
             "swapin_us",
             "us",
-            by_case,
+            &["case", "tier"],
         ),
-        chart(Title::Is("Locks that this takes"), "locks", "a 1,000 pages", by_case),
-        chart(Title::Is("The same, singly at random"), "single.locks", "a 1,000 pages", by_case),
-        chart(Title::Is("Accesses at random"), "ns_per_access", "ns an access", by_case),
+        chart(Title::Is("Locks that this takes"), "locks", "a 1,000 pages", &["case", "tier"]),
+        chart(
+            Title::Is("The same, singly at random"),
+            "single.locks",
+            "a 1,000 pages",
+            &["case", "tier"],
+        ),
+        chart(Title::Is("Accesses at random"), "ns_per_access", "ns an access", &["case", "tier"]),
     ],
     origin: "2 GiB of zeros, \"mm/zswap: avoid touching XArray for unnecessary invalidation\", \
              Linux 2024 (look-up only: 1,875,000 us)",
+    ..Ladder::NONE
 };
-
-fn by_case(row: &Row) -> (String, String) {
-    (row.told(&["case", "tier"]), row.step.clone())
-}
 
 /// Whether there is a compressed tier, and the settings of that. Where there is, it may take most
 /// of the budget, so that it takes whatever compresses.
@@ -254,19 +250,17 @@ pub struct Args {
     cases: Vec<Work>,
     #[command(flatten)]
     to: Device,
-    #[command(flatten)]
-    plot: Plot,
 }
 
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = plan(args);
-    let device = args.to.device.spec(Bytes(DEVICE_SPARE * written(args.size)));
+    let device = args.to.spec(written(args.size));
     // A budget that is grown so that all pages come in, and a RAM device that holds them.
     let times = if args.to.device.is_ram() { 3 } else { 2 };
     memory_for(args.size, times * written(args.size))?;
     let measured = LADDER.measure(&cases, args.common.rounds, |case| {
         let pages = 2 * Bytes(written(args.size)).pages();
-        LADDER.ask(&request(case, args, &device), WORST, pages)
+        LADDER.ask(&request(case, args, &device), pages)
     })?;
     let own = json!({
         "size_bytes": args.size.0,
@@ -277,7 +271,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         "steps": LADDER.made_of(&LADDER.chosen(&[])),
         "tier": by_name(TIERS),
     });
-    args.plot.draw(Findings::of(&LADDER, measured, own))
+    Ok(Findings::of(&LADDER, measured, own))
 }
 
 /// The cases in the order of their rows: those that are compared one after the other.

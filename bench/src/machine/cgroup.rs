@@ -120,7 +120,7 @@ impl Cgroup {
 }
 
 /// Puts this process into a group.
-pub fn join(group: &Path) -> std::io::Result<()> {
+fn join(group: &Path) -> std::io::Result<()> {
     fs::write(group.join("cgroup.procs"), std::process::id().to_string())
 }
 

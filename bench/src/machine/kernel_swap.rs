@@ -9,12 +9,15 @@ use super::place::make;
 use crate::measure::{Failing, Failure, fail};
 use overspill::units::{Bytes, PAGE_SIZE};
 use rustix::fs::FallocateFlags;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What a process needs beside the memory that is measured.
 pub const PROCESS_BYTES: u64 = 16 << 20;
 
+/// The kernel's table of swap space.
+pub const SWAPS: &str = "/proc/swaps";
 /// Where hierarchies of cgroups are mounted.
 pub const MOUNTS: &str = "/sys/fs/cgroup";
 /// A limit of a cgroup that nothing reaches: it only counts.
@@ -57,7 +60,7 @@ pub fn swap_on(file: &Path, size: u64, priority: u32) -> Result<(), Failure> {
 /// Has the kernel use a file or a block device as swap.
 pub fn use_as_swap(file: &Path, priority: u32) -> Result<(), Failure> {
     command("mkswap", &[path(file)?])?;
-    command("swapon", &["--priority", &priority.to_string(), path(file)?])
+    command("swapon", &["--priority", &priority.to_string(), path(file)?]).map(drop)
 }
 
 /// A path as an argument of a command.
@@ -67,21 +70,28 @@ pub fn path(path: &Path) -> Result<&str, Failure> {
     })
 }
 
-pub fn command(name: &str, args: &[&str]) -> Result<(), Failure> {
+/// What a command prints.
+pub fn command(name: &str, args: &[&str]) -> Result<String, Failure> {
     let output = Command::new(name).args(args).stdin(Stdio::null()).output();
     match output {
         Err(error) => fail!("{name}(8) cannot be started ({error}): install it"),
-        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) if output.status.success() => {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        }
         Ok(output) => {
             fail!("{name}(8) says: {}", String::from_utf8_lossy(&output.stderr).trim())
         }
     }
 }
 
-/// The files of /proc/swaps, with their pages in use. Spaces and what else divides fields are
-/// written there as octal numbers.
-pub fn swaps(table: &str) -> impl Iterator<Item = (PathBuf, u64)> {
-    table.lines().skip(1).filter_map(|line| {
+/// What the kernel swaps to now, with the pages in use and the priority of each.
+pub fn swaps() -> Vec<(PathBuf, u64, i64)> {
+    listed(&fs::read_to_string(SWAPS).unwrap_or_default())
+}
+
+/// Spaces and what else divides fields are written there as octal numbers.
+fn listed(table: &str) -> Vec<(PathBuf, u64, i64)> {
+    let of = |line: &str| {
         // NAME TYPE SIZE USED PRIORITY, in KiB.
         let mut fields = line.split_whitespace();
         let path =
@@ -89,8 +99,10 @@ pub fn swaps(table: &str) -> impl Iterator<Item = (PathBuf, u64)> {
                 path.replace(&format!("\\{:03o}", special.as_bytes()[0]), special)
             });
         let used_kib: u64 = fields.nth(2)?.parse().ok()?;
-        Some((PathBuf::from(path), used_kib * 1024 / PAGE_SIZE as u64))
-    })
+        let priority = fields.next()?.parse().ok()?;
+        Some((PathBuf::from(path), used_kib * 1024 / PAGE_SIZE as u64, priority))
+    };
+    table.lines().skip(1).filter_map(of).collect()
 }
 
 #[cfg(test)]
@@ -101,10 +113,10 @@ mod tests {
     fn swap_files_are_listed_with_their_use() {
         let table = "Filename Type Size Used Priority\n/dev/zram0 partition 4096 8 \
                      -2\n/var/my\\040tmp/.x.swap file 1024 512 5\n";
-        let expected = [("/dev/zram0", 2), ("/var/my tmp/.x.swap", 128)]
-            .map(|(path, used)| (PathBuf::from(path), used));
-        assert_eq!(swaps(table).collect::<Vec<_>>(), expected);
-        assert_eq!(swaps("").count(), 0);
+        let expected = [("/dev/zram0", 2, -2), ("/var/my tmp/.x.swap", 128, 5)]
+            .map(|(path, used, priority)| (PathBuf::from(path), used, priority));
+        assert_eq!(listed(table), expected);
+        assert_eq!(listed(""), []);
     }
 
     #[test]

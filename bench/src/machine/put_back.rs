@@ -11,14 +11,15 @@
 //! kernel's table of it until it is as it was, so that a second bench waits.
 
 use super::cgroup::Cgroup;
-use super::kernel_swap::{command, path, swaps};
+use super::kernel_swap::{SWAPS, command, path, swaps};
 use crate::measure::child::{self, NO_PROCESS};
+use crate::measure::failure::write_line;
 use crate::measure::{Failing, Failure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -34,15 +35,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a swapon may go on of a measurement that was killed.
 const LAST_STEP: Duration = Duration::from_secs(1);
 
-/// What is locked while swap is changed.
-const SWAPS: &str = "/proc/swaps";
-/// How long another bench may have that lock.
+/// How long another bench may have the lock of the kernel's table of swap.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(120);
-/// What the process says when it has begun, and when another bench took too long.
-const BEGUN: &str = "begun\n";
-const BUSY: &str = "busy\n";
+/// What the process says when it has begun; otherwise it says why not.
+const BEGUN: &str = "begun";
 /// What it is told at the end.
 const END: &str = "end";
+
+/// Files of the kernel, and what is written to them.
+type Values = Vec<(PathBuf, String)>;
 
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
@@ -55,7 +56,7 @@ pub struct PutBack {
     pub folder: Option<PathBuf>,
     pub cgroup: Option<PathBuf>,
     /// What is written last to files of the kernel, in this order.
-    pub writes: Vec<(PathBuf, String)>,
+    pub writes: Values,
     /// Files of the kernel that get back what they hold when this begins, before the others.
     pub keep: Vec<PathBuf>,
     /// Wait until no other bench changes the machine's swap, and have others wait meanwhile.
@@ -94,14 +95,10 @@ impl Guard {
         let mut said = String::new();
         let stdout = guard.0.stdout.take().expect("it is a pipe");
         BufReader::new(stdout).read_line(&mut said).failing(NO_PROCESS)?;
-        match said.as_str() {
+        match said.trim() {
             BEGUN => Ok(guard),
-            BUSY => Err(Failure::new(format!(
-                "another overspill-bench changes the kernel's swap, for more than {} s now: run \
-                 them one after the other",
-                PATIENCE_WITH_OTHERS.as_secs()
-            ))),
-            _ => Err(Failure::new("the process that puts everything back did not begin")),
+            "" => Err(Failure::new("the process that puts everything back did not begin")),
+            why => Err(Failure::new(why)),
         }
     }
 
@@ -139,16 +136,11 @@ pub fn around<T>(
 /// Waits for the end of standard input, and puts everything back.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let what: PutBack = serde_json::from_str(&args.what).failing("what is to be put back")?;
-    // 1. Others wait, or this does.
-    let lock = if what.alone { lock(Path::new(SWAPS), PATIENCE_WITH_OTHERS)? } else { None };
-    let busy = what.alone && lock.is_none();
-    // Only now: another may have changed these.
-    let kept = what.keep.iter().map(|file| kept(file)).collect::<Result<Vec<_>, _>>()?;
-    // Who does not listen any more is gone, as is seen next.
-    let _ = std::io::stdout().write_all(if busy { BUSY } else { BEGUN }.as_bytes());
-    if busy {
-        return Ok(());
-    }
+    // 1. Others wait, or this does. Who does not listen to that is gone, as is seen next.
+    let begun = begin(&what);
+    let say = begun.as_ref().map_or_else(|failure| failure.to_string(), |_| BEGUN.to_owned());
+    let _ = write_line(&say);
+    let Ok((_lock, kept)) = begun else { return Ok(()) };
     // 2. The end of the measurement. Who cannot be listened to is gone too.
     let mut said = String::new();
     let _ = std::io::stdin().lock().read_to_string(&mut said);
@@ -162,8 +154,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // 3. Everything.
     let devices = what.devices.iter().map(|device| swap_off(device));
     let files = what.files.iter().map(|file| remove_swap(file));
-    let cgroup = what.cgroup.iter().map(|cgroup| remove_cgroup(cgroup));
-    let folder = what.folder.iter().map(|folder| remove_folder(folder));
+    let cgroup = what.cgroup.iter().map(|cgroup| remove(cgroup, |cgroup| fs::remove_dir(cgroup)));
+    let folder =
+        what.folder.iter().map(|folder| remove(folder, |folder| fs::remove_dir_all(folder)));
     let writes = kept.iter().chain(&what.writes);
     let writes = writes.map(|(file, value)| write_back(file, value, &what.devices));
     // All of it, whatever goes wrong with one.
@@ -177,8 +170,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         .collect()
 }
 
+/// A lock that keeps others waiting, where there is to be one, and what is to be kept: only now, as
+/// another may have changed that.
+fn begin(what: &PutBack) -> Result<(Option<File>, Values), Failure> {
+    let lock = what.alone.then(|| lock(Path::new(SWAPS), PATIENCE_WITH_OTHERS)).transpose()?;
+    Ok((lock, what.keep.iter().map(|file| kept(file)).collect::<Result<_, _>>()?))
+}
+
 /// Tries something again and again, for as long as patience lasts.
 fn persistently<E: Display>(
+    patience: Duration,
     pause: Duration,
     what: impl Display,
     mut attempt: impl FnMut() -> Result<(), E>,
@@ -187,25 +188,18 @@ fn persistently<E: Display>(
     loop {
         match attempt() {
             Ok(()) => return Ok(()),
-            Err(error) if began.elapsed() > PATIENCE => return Err(error).failing(what),
+            Err(error) if began.elapsed() > patience => return Err(error).failing(what),
             Err(_) => sleep(pause),
         }
     }
 }
 
-/// A lock that is held for as long as the file is open; `None` if another has it for too long.
-fn lock(file: &Path, patience: Duration) -> Result<Option<File>, Failure> {
-    let what = format!("'{}' cannot be locked", file.display());
-    let open = File::open(file).failing(&what)?;
-    let began = Instant::now();
-    loop {
-        match open.try_lock() {
-            Ok(()) => return Ok(Some(open)),
-            Err(TryLockError::WouldBlock) if began.elapsed() >= patience => return Ok(None),
-            Err(TryLockError::WouldBlock) => sleep(Duration::from_millis(20)),
-            Err(TryLockError::Error(error)) => return Err(error).failing(&what),
-        }
-    }
+/// A lock that is held for as long as the file is open.
+fn lock(file: &Path, patience: Duration) -> Result<File, Failure> {
+    let open = File::open(file).failing(format_args!("'{}' cannot be locked", file.display()))?;
+    let busy = "another overspill-bench changes the kernel's swap: run one after the other";
+    persistently(patience, Duration::from_millis(20), busy, || open.try_lock())?;
+    Ok(open)
 }
 
 /// A file of the kernel, and what it holds now.
@@ -243,9 +237,8 @@ fn is_an_argument(file: &Path) -> bool {
 /// about to come into use.
 fn swap_off(file: &Path) -> Result<(), Failure> {
     let file_as_text = path(file)?;
-    persistently(Duration::from_millis(100), "swap space stays in use", || {
-        let table = fs::read_to_string(SWAPS).unwrap_or_default();
-        if swaps(&table).any(|(used, _)| used == file) {
+    persistently(PATIENCE, Duration::from_millis(100), "swap space stays in use", || {
+        if swaps().iter().any(|(used, ..)| used == file) {
             command("swapoff", &[file_as_text])?;
         }
         Ok::<_, Failure>(())
@@ -255,31 +248,28 @@ fn swap_off(file: &Path) -> Result<(), Failure> {
 /// Takes a file out of use, if it is in use, and removes it, if it is there.
 fn remove_swap(file: &Path) -> Result<(), Failure> {
     swap_off(file)?;
-    let removed = unless_missing(fs::remove_file(file));
-    removed.failing(format_args!("'{}' cannot be removed", file.display()))
+    remove(file, |file| fs::remove_file(file))
 }
 
-fn remove_cgroup(cgroup: &Path) -> Result<(), Failure> {
-    let what = format!("cgroup '{}' cannot be removed", cgroup.display());
-    persistently(Duration::from_millis(10), what, || unless_missing(fs::remove_dir(cgroup)))
-}
-
-/// A program that was killed may write to it a moment longer.
-fn remove_folder(folder: &Path) -> Result<(), Failure> {
-    let what = format!("'{}' cannot be removed", folder.display());
-    persistently(Duration::from_millis(10), what, || unless_missing(fs::remove_dir_all(folder)))
-}
-
-/// What is not there need not be removed.
-fn unless_missing(removed: io::Result<()>) -> io::Result<()> {
-    removed.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
+/// Removes what is there. The kernel may have a use for a cgroup a moment longer, and a program
+/// that was killed may write to a folder.
+fn remove(path: &Path, remove: fn(&Path) -> io::Result<()>) -> Result<(), Failure> {
+    persistently(
+        PATIENCE,
+        Duration::from_millis(10),
+        format_args!("'{}' cannot be removed", path.display()),
+        || match remove(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            done => done,
+        },
+    )
 }
 
 /// Writes a value to a file of the kernel. The kernel may have a use for it a moment longer, and a
 /// device may have come into use as swap only now.
 fn write_back(file: &Path, value: &str, devices: &[PathBuf]) -> Result<(), Failure> {
     let what = format!("'{value}' cannot be written to '{}'", file.display());
-    persistently(Duration::from_millis(10), what, || {
+    persistently(PATIENCE, Duration::from_millis(10), what, || {
         fs::write(file, value)
             .inspect_err(|_| devices.iter().for_each(|device| drop(swap_off(device))))
     })
@@ -303,7 +293,7 @@ mod tests {
             assert!(!file.exists());
         }
         for _ in 0..2 {
-            remove_cgroup(&dir).unwrap();
+            remove(&dir, |dir| fs::remove_dir(dir)).unwrap();
             assert!(!dir.exists());
         }
     }
@@ -337,13 +327,13 @@ mod tests {
     #[test]
     fn one_has_the_lock_until_it_is_done() {
         let file = file("put-back-lock", "");
-        let attempt = || lock(&file, Duration::ZERO).unwrap();
-        let first = attempt();
-        assert!(first.is_some() && attempt().is_none());
+        let attempt = || lock(&file, Duration::ZERO);
+        let first = attempt().unwrap();
+        assert!(attempt().unwrap_err().to_string().starts_with("another overspill-bench"));
         drop(first);
-        assert!(attempt().is_some());
+        attempt().unwrap();
         fs::remove_file(&file).unwrap();
-        assert!(lock(&file, Duration::ZERO).unwrap_err().to_string().contains("cannot be locked"));
+        assert!(attempt().unwrap_err().to_string().contains("cannot be locked"));
     }
 
     #[test]

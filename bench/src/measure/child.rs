@@ -11,12 +11,16 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Name of the hidden subcommand.
 const SUBCOMMAND: &str = "measure-one";
+
+/// The most that is kept of what a program prints.
+const KEPT_BYTES: usize = 1 << 16;
 
 /// What the process of one measurement is told.
 #[derive(Clone, Debug, clap::Args)]
@@ -58,18 +62,14 @@ pub fn ask(bench: &str, request: &impl Serialize, limit: Duration) -> Result<Sam
     }
 }
 
-/// Has this process end with who started it: nobody waits for what it finds then.
-pub fn end_with_parent() {
-    // Only a kernel without prctl refuses.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
-}
-
 /// Measures what the command line asks for, and prints the sample.
 pub fn answer<Q: DeserializeOwned>(
     args: &Args,
     measure: impl FnOnce(Q) -> Result<Sample, Failure>,
 ) -> Result<(), Failure> {
-    end_with_parent();
+    // Nobody waits for what it finds when who started it is gone. Only a kernel without prctl
+    // refuses.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let request = serde_json::from_str(&args.request).failing("request")?;
     let limit = Duration::from_secs(args.limit_s);
     std::thread::spawn(move || {
@@ -80,4 +80,31 @@ pub fn answer<Q: DeserializeOwned>(
     let sample = measure(request)?;
     let text = serde_json::to_string(&sample).map_err(Failure::of)?;
     super::failure::write_line(&text)
+}
+
+/// What a program printed: the beginning of it, and a checksum of all.
+pub struct Printed {
+    pub kept: Vec<u8>,
+    pub checksum: u32,
+}
+
+impl Printed {
+    /// Of a stream that is read to its end.
+    pub fn of(mut stream: Option<impl Read>) -> Printed {
+        let (mut kept, mut checksum) = (Vec::new(), crc32fast::Hasher::new());
+        let mut buffer = vec![0; KEPT_BYTES];
+        let mut read = |buffer: &mut [u8]| stream.as_mut().map_or(Ok(0), |from| from.read(buffer));
+        // A stream that cannot be read any more has ended.
+        while let Ok(read @ 1..) = read(&mut buffer) {
+            let room = KEPT_BYTES - kept.len();
+            kept.extend_from_slice(&buffer[..read.min(room)]);
+            checksum.update(&buffer[..read]);
+        }
+        Printed { kept, checksum: checksum.finalize() }
+    }
+
+    /// What is kept, as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.kept).trim().to_owned()
+    }
 }

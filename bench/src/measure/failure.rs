@@ -70,15 +70,3 @@ macro_rules! fail {
     };
 }
 pub(crate) use fail;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sentence_survives_the_way_through_standard_error() {
-        let failure = Failure::new("there is no memory");
-        assert_eq!(Failure::heard(&format!("{PREFIX}{failure}\n")), failure);
-        assert_eq!(failure.during("step folios").to_string(), "step folios: there is no memory");
-    }
-}

@@ -19,6 +19,8 @@ pub struct Ladder {
     pub comparisons: &'static [Comparison],
     pub verdicts: &'static [Verdict],
     pub charts: &'static [Chart],
+    /// What steps are called in them, if not by their names.
+    pub called: &'static [(&'static str, &'static str)],
     /// Where the figures come from that the origin of the mechanism published.
     pub origin: &'static str,
 }
@@ -33,6 +35,7 @@ impl Ladder {
         comparisons: &[],
         verdicts: &[],
         charts: &[],
+        called: &[],
         origin: "",
     };
 }
@@ -238,11 +241,13 @@ pub struct Chart {
     /// What stands above it.
     pub title: Title,
     pub figure: &'static str,
-    /// What the vertical axis counts.
+    /// What the axis counts.
     pub axis: &'static str,
-    /// The group and the series of a row.
-    pub place: fn(&Row) -> (String, String),
+    /// The labels by which rows are grouped; each step is a series.
+    pub by: &'static [&'static str],
     pub log: bool,
+    /// Where a line is drawn, and what it is called.
+    pub line: Option<(f64, &'static str)>,
     /// Whether what was published of a step is drawn too.
     pub published: bool,
 }
@@ -269,14 +274,19 @@ pub const fn chart(
     title: Title,
     figure: &'static str,
     axis: &'static str,
-    place: fn(&Row) -> (String, String),
+    by: &'static [&'static str],
 ) -> Chart {
-    Chart { title, figure, axis, place, log: false, published: false }
+    Chart { title, figure, axis, by, log: false, line: None, published: false }
 }
 
 impl Chart {
     pub const fn log(self) -> Chart {
         Chart { log: true, ..self }
+    }
+
+    /// With a line at a value, and what that is.
+    pub const fn line(self, at: f64, is: &'static str) -> Chart {
+        Chart { line: Some((at, is)), ..self }
     }
 
     /// With what was published of steps.

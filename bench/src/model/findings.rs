@@ -47,16 +47,3 @@ impl Findings {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_settings_of_a_bench_count_more_than_those_of_all() {
-        let own = json!({"size": 1, "pinned": false});
-        let settings = Findings::of(&crate::fixture::LADDER, (Vec::new(), 3), own).settings;
-        let expected = json!({"rounds": 3, "pinned": false, "delivery": "signal", "size": 1});
-        assert_eq!(settings, expected);
-    }
-}

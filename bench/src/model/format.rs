@@ -1,18 +1,13 @@
 //! How values are written for people.
 
+use indicatif::HumanCount;
+
 pub type Format = fn(f64) -> String;
 
 /// A whole number, with commas between thousands.
 pub fn whole(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    if value < 0.0 && digits != "0" { format!("-{text}") } else { text }
+    let text = HumanCount(value.abs().round_ties_even() as u64).to_string();
+    if value < 0.0 && text != "0" { format!("-{text}") } else { text }
 }
 
 /// One digit after the point, more for values that have nothing before it.

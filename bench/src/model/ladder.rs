@@ -3,7 +3,7 @@
 use super::declare::{Base, Comparison, Ladder, Step};
 use super::row::{Case, Row, by_name};
 use crate::measure::child;
-use crate::measure::{self, Failure, Sample, Series, compare};
+use crate::measure::{self, Failure, Sample, Series};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use serde::Serialize;
@@ -15,6 +15,17 @@ pub fn in_order<T: Ord>(mut all: Vec<T>) -> Vec<T> {
     all.sort();
     all.dedup();
     all
+}
+
+/// Each once, in the order in which they come up.
+pub fn once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut known = Vec::new();
+    for one in all {
+        if !known.contains(&one) {
+            known.push(one);
+        }
+    }
+    known
 }
 
 /// What was asked for, each once and in the order of its type; all there is if nothing was.
@@ -79,34 +90,23 @@ impl Ladder {
     /// The cases in the order of their rows: all steps with as many threads, bottom up, then with
     /// the next number.
     pub fn with_threads(steps: &[&'static Step], threads: &[u32]) -> Vec<Case<usize>> {
-        let mut cases: Vec<Case<usize>> = Vec::new();
-        for threads in threads.iter().map(|threads| *threads as usize) {
-            if cases.iter().all(|case| case.what != threads) {
-                let case =
-                    |step: &&Step| Ladder::case(step, vec![("threads", json!(threads))], threads);
-                cases.extend(steps.iter().map(case));
-            }
-        }
-        cases
+        let case = |step: &&Step, threads: u32| {
+            Ladder::case(step, vec![("threads", json!(threads))], threads as usize)
+        };
+        let of = |threads: u32| steps.iter().map(move |step| case(step, threads));
+        once(threads.iter().copied()).into_iter().flat_map(of).collect()
     }
 
     /// The numbers of threads of such cases.
     pub fn threads(cases: &[Case<usize>]) -> Vec<usize> {
-        let mut threads: Vec<usize> = cases.iter().map(|case| case.what).collect();
-        threads.dedup();
-        threads
+        once(cases.iter().map(|case| case.what))
     }
 
     /// Has a request measured by a process of its own, within a minute and what so many pages may
     /// take at the very worst.
-    pub fn ask(
-        &self,
-        request: &impl Serialize,
-        per_page: Duration,
-        pages: u64,
-    ) -> Result<Sample, Failure> {
-        let pages = pages.min(u32::MAX.into()) as u32;
-        child::ask(self.bench, request, Duration::from_secs(60) + per_page * pages)
+    pub fn ask(&self, request: &impl Serialize, pages: u64) -> Result<Sample, Failure> {
+        let worst = Duration::from_millis(pages);
+        child::ask(self.bench, request, Duration::from_secs(60) + worst)
     }
 
     /// Measures all cases in turn, round after round, and compares them; returns their rows, and
@@ -129,19 +129,23 @@ impl Ladder {
         rows.filter(|row| !row.figures.is_empty()).collect()
     }
 
-    /// Adds the figures that compare two cases of the same round.
+    /// Adds the figures that compare two cases of the same round. Where either lacks the figure, or
+    /// the result is not finite, there is nothing to compare.
     fn compare<K>(&self, cases: &[Case<K>], series: &mut [Series]) {
         for comparison in self.comparisons {
             for at in 0..cases.len() {
                 let Some(base) = self.base(comparison, cases, at) else { continue };
+                let base = series[base].clone();
                 // What was measured once, as it is the same each time, stands for every round.
-                let base: Series = if series[base].len() == 1 {
-                    vec![series[base][0].clone(); series[at].len()]
-                } else {
-                    series[base].clone()
-                };
-                let Comparison { figure, name, how, .. } = comparison;
-                compare(&mut series[at], &base, figure, name, |here, there| how.of(here, there));
+                let once = base.len() == 1;
+                for (round, sample) in series[at].iter_mut().enumerate() {
+                    let base = base.get(if once { 0 } else { round });
+                    let there = base.and_then(|base| base.get(comparison.figure));
+                    let values = sample.get(comparison.figure).zip(there);
+                    let result = values.map(|(here, there)| comparison.how.of(*here, *there));
+                    let finite = result.filter(|result| result.is_finite());
+                    sample.extend(finite.map(|result| (comparison.name.to_owned(), result)));
+                }
             }
         }
     }

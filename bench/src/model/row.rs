@@ -62,17 +62,17 @@ impl Row {
     }
 }
 
-/// Rows by what a key says of them, in the order in which the keys come up; those without are in
-/// none.
-pub fn grouped<'r>(
-    rows: impl IntoIterator<Item = &'r Row>,
-    key: impl Fn(&Row) -> Option<String>,
-) -> Vec<(String, Vec<&'r Row>)> {
-    let mut groups: Vec<(String, Vec<&Row>)> = Vec::new();
-    for (row, key) in rows.into_iter().filter_map(|row| Some((row, key(row)?))) {
+/// What there is by what a key says of it, in the order in which the keys come up; what has none is
+/// left out.
+pub fn grouped<T>(
+    all: impl IntoIterator<Item = T>,
+    key: impl Fn(&T) -> Option<String>,
+) -> Vec<(String, Vec<T>)> {
+    let mut groups: Vec<(String, Vec<T>)> = Vec::new();
+    for (one, key) in all.into_iter().filter_map(|one| key(&one).map(|key| (one, key))) {
         match groups.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, rows)) => rows.push(row),
-            None => groups.push((key, vec![row])),
+            Some((_, mine)) => mine.push(one),
+            None => groups.push((key, vec![one])),
         }
     }
     groups

@@ -5,7 +5,6 @@ use crate::measure::pool::{self, Counted, Ratio};
 use crate::measure::usage::{ClockId, cpu_time};
 use crate::measure::{Failing, Failure, Sample, add, fail, figures, threads};
 use memmap2::{Advice, MmapMut};
-use overspill::Pool;
 use overspill::units::{Bytes, PAGE_SIZE};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -46,45 +45,31 @@ pub struct Request {
     pub pinned: bool,
 }
 
-/// Where fresh memory comes from.
-trait Source: Sync {
-    /// Maps `len` bytes, lends them, and unmaps them.
-    fn lend(&self, len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure>;
-}
+/// Where fresh memory comes from: maps so many bytes, lends them, and unmaps them.
+type Lend<'a> = &'a (dyn Fn(usize, &mut dyn FnMut(&mut [u8])) -> Result<(), Failure> + Sync);
 
-struct Kernel;
-
-impl Source for Kernel {
-    fn lend(&self, len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure> {
-        let mapped = MmapMut::map_anon(len)
-            .and_then(|memory| memory.advise(Advice::NoHugePage).map(|()| memory));
-        let mut memory = mapped.failing(format_args!("the kernel maps no {}", size(len)))?;
-        borrower(&mut memory);
-        Ok(())
-    }
-}
-
-impl Source for Pool {
-    fn lend(&self, len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure> {
-        borrower(pool::map(self, len as u64)?.as_mut_slice());
-        Ok(())
-    }
-}
-
-fn size(len: usize) -> Bytes {
-    Bytes(len as u64)
+fn of_kernel(len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure> {
+    let mapped = MmapMut::map_anon(len)
+        .and_then(|memory| memory.advise(Advice::NoHugePage).map(|()| memory));
+    let size = Bytes(len as u64);
+    borrower(&mut mapped.failing(format_args!("the kernel maps no {size}"))?);
+    Ok(())
 }
 
 /// Measures in this process, which does nothing else.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let Some(settings) = &request.settings else {
-        warm_up(&request, &Kernel)?;
-        return Ok(measure(&request, &Kernel)?.1);
+        warm_up(&request, &of_kernel)?;
+        return Ok(measure(&request, &of_kernel)?.1);
     };
     let touched = (request.threads * request.bytes) as u64;
     let pool = pool::open(BUDGET_FACTOR * touched + BUDGET_SPARE, None, settings)?;
-    warm_up(&request, &pool)?;
-    let (measured, counted) = Counted::during(&pool, || measure(&request, &pool));
+    let of_pool = |len: usize, borrower: &mut dyn FnMut(&mut [u8])| {
+        borrower(pool::map(&pool, len as u64)?.as_mut_slice());
+        Ok(())
+    };
+    warm_up(&request, &of_pool)?;
+    let (measured, counted) = Counted::during(&pool, || measure(&request, &of_pool));
     let (pages, mut sample) = measured?;
     add_counted(&mut sample, pages, &counted)?;
     Ok(sample)
@@ -92,14 +77,14 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
 
 /// One pass of every thread: the host of a virtual machine gives it memory, lists fill, stacks and
 /// tables are touched.
-fn warm_up(request: &Request, source: &impl Source) -> Result<(), Failure> {
-    passes(request, source, Duration::ZERO).map(drop)
+fn warm_up(request: &Request, lend: Lend<'_>) -> Result<(), Failure> {
+    passes(request, lend, Duration::ZERO).map(drop)
 }
 
 /// Pages written, and the figures of that.
-fn measure(request: &Request, source: &impl Source) -> Result<(u64, Sample), Failure> {
+fn measure(request: &Request, lend: Lend<'_>) -> Result<(u64, Sample), Failure> {
     let cpu = cpu_time(ClockId::ProcessCPUTime);
-    let (pages, elapsed) = passes(request, source, MEASURED)?;
+    let (pages, elapsed) = passes(request, lend, MEASURED)?;
     let cpu = cpu_time(ClockId::ProcessCPUTime) - cpu;
     let sample = figures([
         // First writes to pages a second, by all threads together, as will-it-scale counts.
@@ -112,13 +97,9 @@ fn measure(request: &Request, source: &impl Source) -> Result<(u64, Sample), Fai
 }
 
 /// Passes of all threads for `time`; returns pages written and the time it took.
-fn passes(
-    request: &Request,
-    source: &impl Source,
-    time: Duration,
-) -> Result<(u64, Duration), Failure> {
+fn passes(request: &Request, lend: Lend<'_>, time: Duration) -> Result<(u64, Duration), Failure> {
     let timed = threads::run(request.threads, request.pinned, time, |stop| {
-        thread(source, request.bytes, stop)
+        thread(lend, request.bytes, stop)
     });
     let pages: Vec<u64> = timed.results.into_iter().collect::<Result<_, Failure>>()?;
     Ok((pages.into_iter().sum(), timed.elapsed))
@@ -128,11 +109,11 @@ fn passes(
 ///
 /// A later pass is cut short, and what of it was written is unmapped within the time measured: so
 /// every page counted has cost its share of mapping and unmapping too.
-fn thread(source: &impl Source, len: usize, stop: &AtomicBool) -> Result<u64, Failure> {
+fn thread(lend: Lend<'_>, len: usize, stop: &AtomicBool) -> Result<u64, Failure> {
     let mut pages = 0;
-    source.lend(len, &mut |memory| pages += write(memory, || false))?;
+    lend(len, &mut |memory| pages += write(memory, || false))?;
     while !stop.load(Relaxed) {
-        source.lend(len, &mut |memory| pages += write(memory, || stop.load(Relaxed)))?;
+        lend(len, &mut |memory| pages += write(memory, || stop.load(Relaxed)))?;
     }
     Ok(pages)
 }
@@ -173,36 +154,23 @@ mod tests {
     use crate::fixture::counted;
     use std::sync::Mutex;
 
-    /// Counts what is asked of it, and checks what was written.
-    #[derive(Default)]
-    struct Counting {
-        passes: Mutex<Vec<usize>>,
-        fails: bool,
-    }
-
-    impl Source for Counting {
-        fn lend(&self, len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure> {
-            if self.fails {
-                fail!("no memory");
-            }
-            let mut memory = vec![0; len];
-            borrower(&mut memory);
-            assert!(memory.iter().enumerate().all(|(i, byte)| *byte == 0 || i % PAGE_SIZE == 0));
-            self.passes.lock().unwrap().push(memory.iter().filter(|byte| **byte == 1).count());
-            Ok(())
-        }
-    }
-
     #[test]
     fn every_thread_makes_a_whole_pass_and_all_that_is_written_counts() {
         let request = Request { settings: None, threads: 3, bytes: 5 * PAGE_SIZE, pinned: false };
-        let source = Counting::default();
-        let (pages, _) = passes(&request, &source, Duration::from_millis(5)).unwrap();
-        let written = source.passes.into_inner().unwrap();
+        let written = Mutex::new(Vec::new());
+        let lend = |len: usize, borrower: &mut dyn FnMut(&mut [u8])| {
+            let mut memory = vec![0; len];
+            borrower(&mut memory);
+            assert!(memory.iter().enumerate().all(|(i, byte)| *byte == 0 || i % PAGE_SIZE == 0));
+            written.lock().unwrap().push(memory.iter().filter(|byte| **byte == 1).count());
+            Ok(())
+        };
+        let (pages, _) = passes(&request, &lend, Duration::from_millis(5)).unwrap();
+        let written = written.into_inner().unwrap();
         assert_eq!(pages as usize, written.iter().sum::<usize>());
         assert!(written.iter().filter(|pages| **pages == 5).count() >= 3, "{written:?}");
-        let source = Counting { fails: true, ..Counting::default() };
-        assert!(passes(&request, &source, Duration::ZERO).is_err());
+        let fails = |_: usize, _: &mut dyn FnMut(&mut [u8])| fail!("no memory");
+        assert!(passes(&request, &fails, Duration::ZERO).is_err());
         let of_kernel = measure_one(request).unwrap();
         assert!(of_kernel["faults_per_s"] > 0.0 && of_kernel["cpu_ns_per_page"] > 0.0);
     }

@@ -21,7 +21,7 @@ const TOLD_EVERY: u64 = 4;
 pub type Request = pool::Request<u64>;
 
 /// Nanoseconds of a read, with where the page came from if that was told.
-type Read = (Option<Source>, u64);
+type Read = (Option<&'static str>, u64);
 
 /// Measures in this process, which does nothing else.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
@@ -67,8 +67,7 @@ impl Reader<'_> {
             let began = Instant::now();
             let word = black_box(words[page as usize * WORDS]);
             let ns = began.elapsed().as_nanos() as u64;
-            let source =
-                before.map(|before| Source::between(&before.counters, &self.pool.stats().counters));
+            let source = before.map(|before| source(&before.counters, &self.pool.stats().counters));
             found.push((source, ns));
             wrong += u64::from(word != tag(page));
         }
@@ -76,37 +75,16 @@ impl Reader<'_> {
     }
 }
 
-/// Where the page of a read came from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Source {
-    /// It was there: no fault.
-    Resident,
-    /// The swap cache: a minor fault.
-    Minor,
-    Compressed,
-    Device,
-}
+/// Where the page of a read came from: it was there, without a fault; the swap cache had it, a
+/// minor fault; or it was unpacked, or read. The figures of each have its name.
+const SOURCES: [&str; 4] = ["resident", "minor", "compressed", "device"];
 
-/// All of them, with the names under which their figures are.
-const SOURCES: [(Source, &str); 4] = [
-    (Source::Resident, "resident"),
-    (Source::Minor, "minor"),
-    (Source::Compressed, "compressed"),
-    (Source::Device, "device"),
-];
-
-impl Source {
-    /// That of a read by the only thread that reads, from the counters before and after it. Reclaim
-    /// in the background does not touch these.
-    fn between(before: &Counters, after: &Counters) -> Source {
-        let moved = |name: &str| after.get(name) > before.get(name);
-        match () {
-            () if moved("pswpin_ops") => Source::Device,
-            () if moved("zswpin") => Source::Compressed,
-            () if moved("pgfault") => Source::Minor,
-            () => Source::Resident,
-        }
-    }
+/// That of a read by the only thread that reads, from the counters before and after it. Reclaim in
+/// the background does not touch these.
+fn source(before: &Counters, after: &Counters) -> &'static str {
+    let moved = |name: &str| after.get(name) > before.get(name);
+    let farthest = ["pgfault", "zswpin", "pswpin_ops"].into_iter().rposition(moved);
+    SOURCES[farthest.map_or(0, |at| at + 1)]
 }
 
 /// What follows from two counters.
@@ -126,9 +104,9 @@ fn told(reads: &[Read], elapsed: Duration, counted: &Counted) -> Result<Sample, 
     let mut sample = figures([("reads_per_s", reads.len() as f64 / elapsed.as_secs_f64())]);
     percentiles(&mut sample, "any", reads.iter().map(|(_, ns)| *ns).collect());
     let told = reads.iter().filter(|(source, _)| source.is_some()).count();
-    for (source, name) in SOURCES {
+    for name in SOURCES {
         let mine: Vec<u64> =
-            reads.iter().filter(|(of, _)| *of == Some(source)).map(|(_, ns)| *ns).collect();
+            reads.iter().filter(|(of, _)| *of == Some(name)).map(|(_, ns)| *ns).collect();
         if told > 0 {
             sample.insert(format!("{name}.ratio"), mine.len() as f64 / told as f64);
         }
@@ -189,13 +167,13 @@ mod tests {
         let counters = |moved: usize| -> Counters {
             names.iter().zip(0..).map(|(name, at)| (*name, u64::from(at < moved))).collect()
         };
-        let sources = [0, 1, 2, 3].map(|moved| Source::between(&counters(0), &counters(moved)));
-        assert_eq!(sources, SOURCES.map(|(source, _)| source));
+        let sources = [0, 1, 2, 3].map(|moved| source(&counters(0), &counters(moved)));
+        assert_eq!(sources, SOURCES);
     }
 
     #[test]
     fn percentiles_are_told_where_there_are_reads_enough() {
-        let reads: Vec<_> = (1..=1000).map(|ns| (Some(Source::Device), ns)).collect();
+        let reads: Vec<_> = (1..=1000).map(|ns| (Some("device"), ns)).collect();
         let counted = crate::fixture::counted(&[
             ("pswpin", 0, 400),
             ("pswpout", 0, 100),

@@ -13,6 +13,7 @@ pub mod peer;
 pub mod program;
 mod shares;
 
+use crate::measure::usage::Usage;
 use crate::measure::{Failure, Sample, add, fail, figures};
 use case::{Kind, Step, Task};
 use overspill::units::PAGE_SIZE;
@@ -93,20 +94,29 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
 }
 
 fn told(outcome: &Outcome) -> Sample {
+    let mut sample = used(outcome.elapsed_s, &outcome.used);
+    let ns_per_access = outcome.elapsed_s * 1e9 / outcome.accesses.max(1) as f64;
+    add(&mut sample, [("ns_per_access", ns_per_access)]);
+    let percentiles = [outcome.p50_ns, outcome.p99_ns, outcome.p999_ns];
+    add(
+        &mut sample,
+        ["p50_ns", "p99_ns", "p999_ns"].into_iter().zip(percentiles.map(|ns| ns as f64)),
+    );
+    sample
+}
+
+/// What work takes that anything does.
+fn used(elapsed_s: f64, usage: &Usage) -> Sample {
     figures([
-        ("elapsed_s", outcome.elapsed_s),
-        ("ns_per_access", outcome.elapsed_s * 1e9 / outcome.accesses.max(1) as f64),
+        ("elapsed_s", elapsed_s),
         // Processor time of the process meanwhile; that of overspill's threads is part of it.
-        ("cpu_s", outcome.user_s + outcome.sys_s),
-        ("user_s", outcome.user_s),
-        ("sys_s", outcome.sys_s),
-        ("p50_ns", outcome.p50_ns as f64),
-        ("p99_ns", outcome.p99_ns as f64),
-        ("p999_ns", outcome.p999_ns as f64),
+        ("cpu_s", usage.user_s + usage.sys_s),
+        ("user_s", usage.user_s),
+        ("sys_s", usage.sys_s),
         // Faults of the whole run: those that waited for a device, and others. zram is a device to
         // the kernel, and what is in zswap counts, too.
-        ("major_faults", outcome.major_faults as f64),
-        ("minor_faults", outcome.minor_faults as f64),
+        ("major_faults", usage.major_faults as f64),
+        ("minor_faults", usage.minor_faults as f64),
     ])
 }
 

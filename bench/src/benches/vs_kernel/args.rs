@@ -1,6 +1,6 @@
 //! The options, and what is asked for with them.
 
-use super::super::common::{Common, Plot};
+use super::super::common::Common;
 use crate::model::ladder::{chosen, in_order};
 use crate::work::vs_kernel::case::{Peer, Program, Step, Task};
 use clap::ValueEnum;
@@ -54,8 +54,6 @@ pub struct Sides {
     /// Settings of overspill, as for `overspill run --set`
     #[arg(long, value_name = "KEY=VALUE[,...]", default_value = "")]
     pub set: String,
-    #[command(flatten)]
-    pub plot: Plot,
 }
 
 impl Sides {

@@ -2,14 +2,6 @@
 
 use crate::model::*;
 
-/// Who did the work: step, class for styles, and name for people.
-pub const WHO: [(&str, &str, &str); 4] = [
-    ("peer", "kernel", "the kernel"),
-    ("overspill-thread", "run", "overspill run"),
-    ("overspill-signal", "signal", "overspill run --fault signal"),
-    ("library", "library", "overspill as a library"),
-];
-
 /// What is to be reached is about four times overcommit, and heaps of programs.
 macro_rules! of {
     ($($name:literal $value:literal),*; accesses) => {
@@ -52,7 +44,6 @@ const ZRAM: &[(&str, &str)] = of!("peer" "zram", "overcommit" "4", "contents" "i
 const ZSWAP: &[(&str, &str)] = of!("peer" "zswap", "overcommit" "4", "contents" "its own");
 const FILE: &[(&str, &str)] = of!("peer" "file", "overcommit" "4", "contents" "its own");
 
-/// All that is printed and drawn.
 pub static LADDER: Ladder = Ladder {
     bench: "vs-kernel",
     groups: &["workload", "peer"],
@@ -132,31 +123,33 @@ pub static LADDER: Ladder = Ladder {
         verdict(&["floor"], "minor_fault_ratio", "minor fault, of a bare one", Goal::AtMost(1.25)),
     ],
     charts: &[
+        chart(Title::Of(title), "ratio", "overspill's time ÷ the kernel's time", &["workload"])
+            .line(1.0, "as fast as the kernel"),
         chart(
             Title::Of(|row| title(row).filter(|_| is_access(row))),
             "ns_per_access",
-            "nanoseconds an access, lower is better",
-            place,
+            "microseconds an access, lower is better",
+            &["workload"],
         ),
         chart(
             Title::Of(|row| title(row).filter(|_| !is_access(row))),
             "elapsed_s",
             "seconds, lower is better",
-            place,
+            &["workload"],
         ),
+    ],
+    called: &[
+        ("peer", "the kernel"),
+        ("overspill-thread", "overspill run"),
+        ("overspill-signal", "overspill run --fault signal"),
+        ("library", "overspill as a library"),
     ],
     ..Ladder::NONE
 };
 
 /// Whether a row is about accesses to memory, not about a program.
-pub fn is_access(row: &Row) -> bool {
+fn is_access(row: &Row) -> bool {
     row.figures.contains_key("ns_per_access")
-}
-
-/// The workload of a row, and who did it.
-pub fn place(row: &Row) -> (String, String) {
-    let who = WHO.iter().find(|(step, ..)| *step == row.step);
-    (row.label("workload"), who.map_or(String::new(), |(.., name)| (*name).to_owned()))
 }
 
 /// A peer as people call it.
@@ -187,27 +180,17 @@ pub fn title(row: &Row) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::row;
+    use crate::fixture::{beside_zram, row};
     use crate::model::findings::Findings;
     use crate::render::verdict::text;
-    use serde_json::{Value, json};
-
-    fn labels(workload: &str, peer: &str, contents: &str) -> Vec<(&'static str, Value)> {
-        vec![
-            ("workload", json!(workload)),
-            ("peer", json!(peer)),
-            ("overcommit", json!(4)),
-            ("contents", json!(contents)),
-            ("threads", json!(1)),
-        ]
-    }
+    use serde_json::json;
 
     #[test]
     fn each_target_is_met_or_not_with_its_figure() {
         let of = |step: &str, workload: &str, contents: &str, ratio: f64| {
             let ratios: [f64; 3] = [0.9, 1.0, 1.1].map(|scale| scale * ratio);
             let figures: [(&str, &[f64]); 2] = [("ratio", &ratios), ("cpu_ratio", &[1.2])];
-            row(step, &labels(workload, "zram", contents), &figures)
+            row(step, &beside_zram(workload, contents), &figures)
         };
         let rows = vec![
             of("overspill-thread", "seq-read", "2.5:1", 0.7),

@@ -10,22 +10,15 @@ use std::collections::BTreeMap;
 /// What of the memory in use a peer takes in RAM where swapping gains nothing.
 const AS_MUCH: f64 = 0.9;
 
-/// How busy the machine was: processes that run or wait for a processor or a disk, averaged over a
-/// minute.
-#[derive(Clone, Copy, Debug)]
-pub struct Busy {
-    /// Before this began: the work of others.
-    pub began: f64,
-    pub ended: f64,
-}
-
-/// The notes, a line each; `left_out` says why a peer or a program was not measured.
+/// The notes, a line each; `left_out` says why a peer or a program was not measured, `busy` how
+/// many processes ran or waited for a processor or a disk, on average over a minute: before this
+/// began, when it was the work of others, and at the end.
 pub fn of(
     cases: &[Case<Kind>],
     rows: &[Row],
     ram: &Ram,
     left_out: &BTreeMap<String, String>,
-    busy: &Busy,
+    busy: [f64; 2],
 ) -> Vec<String> {
     let peers: Vec<(&Setting, Option<&Row>)> =
         cases.iter().filter_map(|case| peer(case, rows)).collect();
@@ -33,8 +26,9 @@ pub fn of(
     let codec = rows.iter().any(other_codec).then(|| {
         "This kernel has no lz4 for zswap, which compressed with what it has by default.".to_owned()
     });
+    let same_ram = peers.iter().any(|(_, row)| row.is_some()).then(|| SAME_RAM.to_owned());
     let mut notes: Vec<String> =
-        [same_ram(&peers), not_packed(&peers, ram), raised(&peers, ram), codec, others(busy)]
+        [same_ram, not_packed(&peers, ram), raised(&peers, ram), codec, others(busy)]
             .into_iter()
             .flatten()
             .collect();
@@ -57,32 +51,11 @@ fn peer<'a>(case: &'a Case<Kind>, rows: &'a [Row]) -> Option<(&'a Setting, Optio
     Some((setting, rows.iter().find(is_its)))
 }
 
-/// What the peers took in RAM.
-fn same_ram(peers: &[(&Setting, Option<&Row>)]) -> Option<String> {
-    let mut pools: BTreeMap<Peer, (f64, f64)> = BTreeMap::new();
-    for (setting, row) in peers {
-        let figure = |name: &str| Some((*row)?.get(name)?.max);
-        if let (Some(pool @ 1.0..), Some(total)) =
-            (figure("pool_bytes_peak"), figure("ram_bytes_peak"))
-        {
-            let most = pools.entry(setting.peer).or_default();
-            *most = (most.0.max(pool), most.1.max(total));
-        }
-    }
-    let told = pools.iter().map(|(peer, (pool, total))| {
-        format!("{peer}'s took up to {} MiB, {} MiB all in all", mib(*pool), mib(*total))
-    });
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| {
-        format!(
-            "RAM is the same on both sides: overspill's budget is what the peer took in the same \
-             round, with its compressed pool outside of the cgroup ({}), less what overspill \
-             takes beside its budget. Where its pages fit, the limit of the cgroup is lowered by \
-             the pool in the next round.",
-            told.join("; ")
-        )
-    })
-}
+/// Why it may be compared.
+const SAME_RAM: &str = "RAM is the same on both sides: overspill's budget is what the peer took in \
+                        the same round, with its compressed pool outside of the cgroup, less what \
+                        overspill takes beside its budget. Where its pages fit, the limit of the \
+                        cgroup is lowered by the pool in the next round.";
 
 /// Where a peer took as much RAM as there was memory to swap.
 fn not_packed(peers: &[(&Setting, Option<&Row>)], ram: &Ram) -> Option<String> {
@@ -119,15 +92,15 @@ fn raised(peers: &[(&Setting, Option<&Row>)], ram: &Ram) -> Option<String> {
     })
 }
 
-fn others(busy: &Busy) -> Option<String> {
+fn others([began, ended]: [f64; 2]) -> Option<String> {
     let cpus = Machine::this().cpus;
-    (busy.began > cpus as f64 / 2.0).then(|| {
+    (began > cpus as f64 / 2.0).then(|| {
         format!(
             "Others were at work here: the load average was {} before this began and {} at the \
              end, on {cpus} processors. Elapsed times are those of a busy machine; processor \
              times suffer less.",
-            short(busy.began),
-            short(busy.ended)
+            short(began),
+            short(ended)
         )
     })
 }
@@ -151,22 +124,18 @@ mod tests {
         };
         let settings = [setting(Program::Sort, Peer::Zram), setting(Program::Redis, Peer::File)];
         let cases = settings.map(|setting| case(Kind::Work(setting, Step::Peer)));
-        let [pool, total] = [100.0, 512.0].map(|mib| mib * f64::from(1 << 20));
+        let total = f64::from(512 << 20);
         let rows = [
-            row(
-                "peer",
-                &cases[0].labels,
-                &[("pool_bytes_peak", &[pool]), ("ram_bytes_peak", &[total])],
-            ),
+            row("peer", &cases[0].labels, &[("ram_bytes_peak", &[total])]),
             row("peer", &cases[1].labels, &[("ram_bytes_peak", &[1.0]), ("same_codec", &[0.0])]),
         ];
         let mut ram = Ram::new(Bytes(1 << 28));
         ram.raise(&settings[1]);
         let left_out = [("zswap", "it needs root."), ("cxx", "none")];
         let left_out = left_out.map(|(name, why)| (name.to_owned(), why.to_owned())).into();
-        let notes = of(&cases, &rows, &ram, &left_out, &Busy { began: 1e4, ended: 1.0 });
+        let notes = of(&cases, &rows, &ram, &left_out, [1e4, 1.0]);
         for (note, said) in notes.iter().zip([
-            "(zram's took up to 100 MiB, 512 MiB all in all)",
+            "RAM is the same on both sides",
             "In 1 of the comparisons",
             "redis with file at 4x got 16 MiB more.",
             "no lz4 for zswap",
@@ -177,7 +146,6 @@ mod tests {
             assert!(note.contains(said), "{said}: {note}");
         }
         assert_eq!(notes.len(), 7);
-        let quiet = Busy { began: 0.0, ended: 9.0 };
-        assert!(of(&[], &[], &ram, &BTreeMap::new(), &quiet).is_empty());
+        assert!(of(&[], &[], &ram, &BTreeMap::new(), [0.0, 9.0]).is_empty());
     }
 }

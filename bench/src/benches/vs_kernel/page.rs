@@ -1,11 +1,11 @@
 //! The findings as one page that needs nothing else, for people who have never heard of overspill.
 
-use super::declared::{LADDER, WHO, is_access, peer, place, title};
+use super::declared::{LADDER, peer, title};
 use crate::measure::host::processor;
 use crate::measure::{Failure, ROUNDS_BY_DEFAULT, Spread};
 use crate::model::*;
-use crate::render::bars::Bars;
-use crate::render::html::{self, STYLE, Scale, chart, table};
+use crate::render::charts::charts;
+use crate::render::html::{self, STYLE, table};
 use crate::render::{verdict, write_file};
 use overspill::units::Bytes;
 use serde_json::{Value, json};
@@ -14,22 +14,14 @@ use std::path::Path;
 const PAGE: &str = include_str!("page.html");
 const TITLE: &str = "The same program, the same RAM: overspill beside the kernel's swap";
 
-/// What the page tells besides the findings.
-#[derive(Debug)]
-pub struct About {
-    pub size: Bytes,
-    pub rounds: usize,
-    /// The command line that does it again.
-    pub command: String,
+/// Writes the page; `command` is the command line that does it again.
+pub fn write(path: &Path, command: &str, findings: &Findings) -> Result<(), Failure> {
+    write_file("page", path, &page(command, findings)?)
 }
 
-pub fn write(path: &Path, about: &About, findings: &Findings) -> Result<(), Failure> {
-    write_file("page", path, &page(about, findings)?)
-}
-
-fn page(about: &About, findings: &Findings) -> Result<String, Failure> {
-    let About { size, rounds, command } = about;
-    let machine = &findings.machine;
+fn page(command: &str, findings: &Findings) -> Result<String, Failure> {
+    let Findings { machine, settings, rows, .. } = findings;
+    let number = |name: &str| settings[name].as_u64().unwrap_or(0);
     let of_kind = processor().map_or(String::new(), |name| format!(" ({name})"));
     let machine = format!(
         "{}{of_kind}, {} of RAM, Linux {}",
@@ -37,22 +29,19 @@ fn page(about: &About, findings: &Findings) -> Result<String, Failure> {
         Bytes(machine.ram_bytes),
         machine.kernel
     );
-    let groups = grouped(&findings.rows, title);
-    let all = |part: fn(&str, &[&Row]) -> Option<Value>| -> Vec<Value> {
-        groups.iter().filter_map(|(title, rows)| part(title, rows)).collect()
-    };
+    let groups = grouped(rows, |row| title(row));
+    let tables: Vec<Value> = groups.iter().map(|(title, rows)| all_figures(title, rows)).collect();
     let values = json!({
         "title": TITLE,
         "style": STYLE,
         "version": env!("CARGO_PKG_VERSION"),
         "machine": machine,
-        "rounds": plural(*rounds as u64, "round"),
-        "quick": *rounds < ROUNDS_BY_DEFAULT as usize,
-        "cards": cards(&findings.rows),
-        "ratios": all(ratios),
-        "times": all(times),
-        "size": size.to_string(),
-        "tables": all(all_figures),
+        "rounds": plural(number("rounds"), "round"),
+        "quick": number("rounds") < ROUNDS_BY_DEFAULT.into(),
+        "cards": cards(rows),
+        "charts": charts(findings),
+        "size": Bytes(number("size_bytes")).to_string(),
+        "tables": tables,
         "verdicts": verdict::text(findings),
         "command": command,
     });
@@ -71,40 +60,18 @@ fn card(peer: &str, rows: &[&Row]) -> Value {
         let mine = rows.iter().filter(|row| row.step == step);
         mine.filter_map(|row| Some(row.get("ratio")?.median)).collect()
     };
-    let all: Vec<f64> = WHO.iter().flat_map(|(step, ..)| of(step)).collect();
-    let each = |(step, _, who): &(&str, &str, &str)| {
+    let all: Vec<f64> = LADDER.called.iter().flat_map(|(step, _)| of(step)).collect();
+    let each = |(step, who): &(&str, &str)| {
         let ratios = Some(of(step)).filter(|ratios| !ratios.is_empty())?;
         Some(format!("{who}: {}", ratio(Spread::of(ratios).median)))
     };
-    let each: Vec<String> = WHO.iter().filter_map(each).collect();
+    let each: Vec<String> = LADDER.called.iter().filter_map(each).collect();
     let faster = all.iter().filter(|ratio| **ratio < 1.0).count();
     json!({ "peer": peer, "faster": faster, "all": all.len(), "each": each })
 }
 
-/// The class of who did it, for styles.
-fn class(name: &str) -> &'static str {
-    WHO.iter().find(|(.., who)| *who == name).map_or("", |(_, class, _)| class)
-}
-
-fn ratios(title: &str, rows: &[&Row]) -> Option<Value> {
-    let line = Some((1.0, "as fast as the kernel"));
-    let unit = "overspill's time ÷ the kernel's time";
-    let bars = Bars::of(rows.iter().copied(), "ratio", place);
-    chart(title, &bars, &Scale { unit, format: ratio, line, class })
-}
-
-fn times(title: &str, rows: &[&Row]) -> Option<Value> {
-    let (figure, unit, format): (_, _, Format) = if rows.iter().any(|row| is_access(row)) {
-        ("ns_per_access", "microseconds an access", microseconds)
-    } else {
-        ("elapsed_s", "seconds", short)
-    };
-    let bars = Bars::of(rows.iter().copied(), figure, place);
-    chart(title, &bars, &Scale { unit, format, line: None, class })
-}
-
 /// All that is printed of the rows too.
-fn all_figures(title: &str, rows: &[&Row]) -> Option<Value> {
+fn all_figures(title: &str, rows: &[&Row]) -> Value {
     let class = |row: &Row| match row.get("ratio").map(|ratio| ratio.median < 1.0) {
         Some(true) => "faster",
         Some(false) => "slower",
@@ -113,32 +80,24 @@ fn all_figures(title: &str, rows: &[&Row]) -> Option<Value> {
     };
     let columns: Vec<_> =
         LADDER.tables.iter().take(2).flat_map(|table| table.columns).copied().collect();
-    Some(table(title, &["workload"], &columns, rows, class))
+    table(title, &["workload"], &columns, rows, class)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::row;
+    use crate::fixture::{beside_zram, row};
 
     #[test]
     fn the_page_needs_nothing_else_and_tells_who_is_faster() {
         let of = |workload: &str, contents: &str, step: &str, time: &str, ratio: &[f64]| {
-            let labels = [
-                ("workload", json!(workload)),
-                ("peer", json!("zram")),
-                ("overcommit", json!(4)),
-                ("contents", json!(contents)),
-                ("threads", json!(1)),
-            ];
-            row(step, &labels, &[(time, &[7000.0]), ("ratio", ratio)])
+            row(step, &beside_zram(workload, contents), &[(time, &[7000.0]), ("ratio", ratio)])
         };
         let drawn = |rows: Vec<Row>| {
-            let command = "sudo overspill-bench vs-kernel --size 64M".to_owned();
-            let about = About { size: Bytes(64 << 20), rounds: 1, command };
-            let mut findings = Findings::new(&LADDER, json!({}), rows);
+            let settings = json!({ "size_bytes": 64 << 20, "rounds": 1 });
+            let mut findings = Findings::new(&LADDER, settings, rows);
             findings.notes.push("1 < 2".to_owned());
-            page(&about, &findings).unwrap()
+            page("sudo overspill-bench vs-kernel --size 64M", &findings).unwrap()
         };
         let text = drawn(vec![
             of("seq-read", "2.5:1", "peer", "ns_per_access", &[]),

@@ -113,41 +113,28 @@ mod tests {
     use super::*;
     use crate::fixture::args;
 
-    fn names(line: &str) -> Vec<String> {
-        plan(&args(line)).iter().map(Case::to_string).collect()
-    }
-
     #[test]
-    fn by_default_all_accesses_are_compared_with_every_peer() {
-        let names = names("");
-        assert_eq!(names.len(), 1 + 5 * 3 * 4);
-        assert_eq!(names[..2], ["floor", "peer, seq-write, zram, 4x, 2.5:1, 1 thread"]);
-        assert!(names.iter().all(|name| !name.contains("sort")));
-    }
-
-    #[test]
-    fn programs_have_no_library_and_neither_contents_nor_threads() {
-        let line = "--workload sort,cxx --peer zram --contents 1,10 --threads 1,2 --overcommit 2,4";
-        let expected = [
-            "floor",
-            "alone, sort",
-            "alone, cxx",
-            "peer, sort, zram, 2x, its own, 1 thread",
-            "overspill-thread, sort, zram, 2x, its own, 1 thread",
-            "overspill-signal, sort, zram, 2x, its own, 1 thread",
-        ];
-        assert_eq!(names(line)[..6], expected);
-        assert_eq!(names(line).len(), 3 + 2 * 2 * 3);
-    }
-
-    #[test]
-    fn who_the_others_are_compared_with_is_measured_whatever_steps_are_asked_for() {
-        let of = |line: &str| names(line).len() - 1;
-        assert_eq!(of("--workload seq-read --peer file --steps library"), 2);
+    fn the_peer_comes_first_and_programs_have_neither_library_nor_contents_nor_threads() {
+        let programs = "--workload sort,cxx --peer zram --contents 1,10 --threads 1,2";
         let all = "--contents 1,10 --threads 1,2 --steps peer";
-        assert_eq!(of(&format!("--workload seq-read,rand-read --peer file {all}")), 8);
-        assert_eq!(of("--workload all --peer file --steps peer"), 5 + 8 + 8);
-        assert_eq!(of("--workload seq-read --peer all,zram --steps peer"), 3);
+        for (line, planned, first) in [
+            ("", 1 + 5 * 3 * 4, "floor; peer, seq-write, zram, 4x, 2.5:1, 1 thread"),
+            (
+                format!("{programs} --overcommit 2,4").as_str(),
+                3 + 2 * 2 * 3,
+                "floor; alone, sort; alone, cxx; peer, sort, zram, 2x, its own, 1 thread; \
+                 overspill-thread, sort, zram, 2x, its own, 1 thread; overspill-signal, sort",
+            ),
+            // Who the others are compared with is measured whatever steps are asked for.
+            ("--workload seq-read --peer file --steps library", 3, "floor; peer, seq-read, file"),
+            (format!("--workload seq-read,rand-read --peer file {all}").as_str(), 9, "floor; peer"),
+            ("--workload all --peer file --steps peer", 1 + 5 + 8 + 8, "floor; alone"),
+            ("--workload seq-read --peer all,zram --steps peer", 4, "floor; peer"),
+        ] {
+            let names: Vec<String> = plan(&args(line)).iter().map(Case::to_string).collect();
+            assert_eq!(names.len(), planned, "{line}");
+            assert!(names.join("; ").starts_with(first), "{line}: {names:?}");
+        }
     }
 
     #[test]

@@ -87,8 +87,7 @@ impl Memory for IoBuffer {
 
 /// Pages of a swap file that are in use.
 fn used_pages(file: &Path) -> Result<u64, Failure> {
-    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let used = swaps(&table).find(|(path, _)| path == file).map(|(_, used)| used);
+    let used = swaps().into_iter().find(|(path, ..)| path == file).map(|(_, used, _)| used);
     used.ok_or_else(|| Failure::new("the kernel does not list the swap file that it uses"))
 }
 

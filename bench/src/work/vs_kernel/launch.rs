@@ -7,14 +7,13 @@ use super::{Request, told};
 use crate::machine::cgroup::Cgroup;
 use crate::machine::kernel_swap::NO_LIMIT;
 use crate::machine::put_back::Guard;
-use crate::machine::start;
-use crate::measure::child::NO_PROCESS;
+use crate::measure::child::{NO_PROCESS, Printed};
 use crate::measure::usage::{Usage, UsageWho};
-use crate::measure::{Failing, Failure, Sample, add, fail, figures};
+use crate::measure::{Failing, Failure, Sample, add, fail};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::OsString;
-use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -22,9 +21,9 @@ use std::time::{Duration, Instant};
 
 /// How often RAM is looked at while the program runs.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The most that is kept of what a program prints.
-const KEPT_BYTES: usize = 1 << 16;
 
+/// Enters the cgroup of the first argument, if it names one, and becomes the others.
+const ENTER: &str = r#"[ -z "$0" ] || echo $$ > "$0/cgroup.procs" && exec "$@""#;
 /// What is said of a program that had no memory left.
 const KILLED: &str = "the program was killed, as the kernel does where a cgroup has no memory left";
 
@@ -106,7 +105,8 @@ pub fn run(
     Ok(sample)
 }
 
-/// The command line: who runs it, the prefix, and the program.
+/// The command line: who runs it, the prefix, and the program, which a shell becomes that has
+/// entered the cgroup. It has a process group of its own.
 fn command(
     request: &Request,
     prefix: &[OsString],
@@ -116,7 +116,10 @@ fn command(
     let user = user.map_or(&[][..], |(words, _)| words).iter().map(Into::into);
     let words = user.chain(prefix.iter().cloned());
     let words: Vec<OsString> = words.chain(request.words()?.into_iter().map(Into::into)).collect();
-    start::command(cgroup.map(Cgroup::path), &words)
+    let mut command = Command::new("sh");
+    command.args(["-c", ENTER]).arg(cgroup.map_or(Path::new(""), Cgroup::path));
+    command.args(words).process_group(0);
+    Ok(command)
 }
 
 /// The same in a cgroup that only counts, where there can be one.
@@ -155,23 +158,23 @@ pub fn now_and_then(ended: &Receiver<()>, mut look: impl FnMut()) {
 }
 
 fn of_program(elapsed: Duration, used: Usage, printed: &Printed, served: Option<Served>) -> Sample {
-    let mut sample = figures([
-        ("major_faults", used.major_faults as f64),
-        ("minor_faults", used.minor_faults as f64),
-        // Of all children so far: those before this one are small.
-        ("ram_bytes_peak", used.ram_bytes_peak as f64),
-    ]);
-    let (elapsed, user, sys, checksum) = match served {
-        Some(served) => {
-            add(&mut sample, [("p50_ns", served.p50_ns), ("p99_ns", served.p99_ns)]);
-            (served.elapsed, served.user_s, served.sys_s, served.checksum)
-        }
-        None => (elapsed, used.user_s, used.sys_s, printed.checksum),
-    };
-    let times = [("user_s", user), ("sys_s", sys), ("cpu_s", user + sys)];
-    add(&mut sample, times);
-    // What it put out, to tell whether that was the same each time.
-    add(&mut sample, [("elapsed_s", elapsed.as_secs_f64()), ("checksum", checksum.into())]);
+    let served = served.unwrap_or(Served {
+        elapsed,
+        cpu_s: [used.user_s, used.sys_s],
+        percentiles_ns: None,
+        checksum: printed.checksum,
+    });
+    let [user_s, sys_s] = served.cpu_s;
+    let mut sample = super::used(served.elapsed.as_secs_f64(), &Usage { user_s, sys_s, ..used });
+    // Of all children so far: those before this one are small. And what it put out, to tell whether
+    // that was the same each time.
+    let more =
+        [("ram_bytes_peak", used.ram_bytes_peak as f64), ("checksum", served.checksum.into())];
+    add(&mut sample, more);
+    add(
+        &mut sample,
+        ["p50_ns", "p99_ns"].into_iter().zip(served.percentiles_ns.into_iter().flatten()),
+    );
     sample
 }
 
@@ -180,7 +183,7 @@ fn failed(status: ExitStatus, said: &Printed, cgroup: Option<&Cgroup>) -> Failur
     // Of a job any process may be the one that was killed.
     let short = cgroup.is_some_and(Cgroup::was_short);
     let how = if short { KILLED.to_owned() } else { how(status) };
-    match String::from_utf8_lossy(&said.kept).trim() {
+    match said.text().as_str() {
         "" => Failure::new(how),
         said => Failure::new(format!("{how}: {said}")),
     }
@@ -190,27 +193,5 @@ fn how(status: ExitStatus) -> String {
     match status.signal() {
         Some(9) => KILLED.to_owned(),
         _ => format!("the program failed ({status})"),
-    }
-}
-
-/// What a program printed: the beginning of it, and a checksum of all.
-struct Printed {
-    kept: Vec<u8>,
-    checksum: u32,
-}
-
-impl Printed {
-    /// Of a stream that is read to its end.
-    fn of(mut stream: Option<impl Read>) -> Printed {
-        let (mut kept, mut checksum) = (Vec::new(), crc32fast::Hasher::new());
-        let mut buffer = vec![0; KEPT_BYTES];
-        let mut read = |buffer: &mut [u8]| stream.as_mut().map_or(Ok(0), |from| from.read(buffer));
-        // A stream that cannot be read any more has ended.
-        while let Ok(read @ 1..) = read(&mut buffer) {
-            let room = KEPT_BYTES - kept.len();
-            kept.extend_from_slice(&buffer[..read.min(room)]);
-            checksum.update(&buffer[..read]);
-        }
-        Printed { kept, checksum: checksum.finalize() }
     }
 }

@@ -7,15 +7,11 @@ use crate::machine::cgroup::{Cgroup, Hierarchy};
 use crate::machine::kernel_swap::{self, MOUNTS, counting, swap_on, use_as_swap};
 use crate::machine::put_back::{self, Guard, PutBack};
 use crate::measure::host::{self, entry};
-use crate::measure::{Failing, Failure, Sample, add};
+use crate::measure::{Failing, Failure, Sample, add, fail};
 use overspill::units::PAGE_SIZE;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
-/// How long swap space of others may be in the way.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Above all swap space that the machine has.
 const PRIORITY: u32 = 32_767;
 /// Where zram devices are made and removed.
@@ -36,26 +32,14 @@ pub fn missing(peer: Peer) -> Option<String> {
         .then(|| format!("this kernel has no {what} ('{}' is not there)", needed.display()))
 }
 
-/// Whether other swap space would be used as well, in a sentence. Another measurement may be about
-/// to end.
-pub fn in_the_way() -> Option<String> {
-    let began = Instant::now();
-    while began.elapsed() < PATIENCE {
-        if highest_priority() < PRIORITY.into() {
-            return None;
-        }
-        sleep(Duration::from_millis(100));
+/// Fails where other swap space would be used as well.
+fn first_in_line() -> Result<(), Failure> {
+    if kernel_swap::swaps().iter().any(|(.., priority)| *priority >= PRIORITY.into()) {
+        fail!(
+            "swap space is in use at the highest priority, {PRIORITY}, which this needs for its own"
+        );
     }
-    Some(format!(
-        "swap space is in use at the highest priority, {PRIORITY}, which this needs for its own"
-    ))
-}
-
-/// Of the swap space that the machine has now.
-fn highest_priority() -> i64 {
-    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let priority = |line: &str| line.split_whitespace().last()?.parse().ok();
-    table.lines().skip(1).filter_map(priority).max().unwrap_or(i64::MIN)
+    Ok(())
 }
 
 /// Measures the program with all the RAM that it takes.
@@ -91,7 +75,7 @@ pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
         what.keep = ["enabled", "compressor"].map(|name| Path::new(ZSWAP).join(name)).into();
     }
     put_back::around(&what, |guard| {
-        in_the_way().map_or(Ok(()), |reason| Err(Failure::new(reason)))?;
+        first_in_line()?;
         set_up(request, peer, &swap)?;
         run(request, peer, &swap, &cgroup, guard)
     })

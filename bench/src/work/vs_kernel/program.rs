@@ -18,7 +18,6 @@ pub use redis::{Client, Served};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// What numpy is to do.
 const NUMPY: &str = include_str!("program/numpy.py");
@@ -102,7 +101,7 @@ impl Inputs {
                 command("chown", &["-R", "postgres:", &text])?;
                 let data = format!("{text}/data");
                 let words = ["initdb", "-D", &data, "-A", "trust", "-N", "--locale=C"];
-                command(AS_POSTGRES[0], &[&AS_POSTGRES[1..], &words].concat())
+                command(AS_POSTGRES[0], &[&AS_POSTGRES[1..], &words].concat()).map(drop)
             }
             _ => Ok(()),
         }
@@ -195,8 +194,9 @@ pub fn missing(program: Program) -> Option<String> {
         ),
         Program::NumpySort | Program::NumpyProduct => (python("import numpy").is_some(), NO_NUMPY),
         Program::Redis => (
-            have(&["redis-server", "redis-benchmark"]),
-            "there is no redis-server with redis-benchmark: install redis-server and redis-tools",
+            have(&["redis-server", "redis-benchmark", "redis-cli"]),
+            "there is no redis-server with redis-benchmark and redis-cli: install redis-server and \
+             redis-tools",
         ),
         Program::Cxx => (compiler().is_some(), NO_COMPILER),
         Program::Make => {
@@ -225,6 +225,5 @@ fn compiler() -> Option<String> {
 
 /// What a command prints; `None` unless it succeeds.
 fn runs(name: &str, args: &[&str]) -> Option<String> {
-    let output = Command::new(name).args(args).stdin(Stdio::null()).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    command(name, args).ok()
 }

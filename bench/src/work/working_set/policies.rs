@@ -5,7 +5,7 @@
 //! access whether the page was missing. Memory is empty at first, and nothing comes in before it is
 //! touched.
 
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 /// For each access of a trace, whether it missed.
 pub type Misses = Vec<bool>;
@@ -13,27 +13,12 @@ pub type Misses = Vec<bool>;
 pub type Policy = fn(&[u32], usize) -> Misses;
 
 pub fn fifo(trace: &[u32], frames: usize) -> Misses {
-    let mut present = vec![false; pages(trace)];
-    let mut queue = VecDeque::with_capacity(frames);
-    let access = |page: &u32| {
-        let missed = !present[*page as usize];
-        if missed {
-            if queue.len() == frames {
-                let first: u32 = queue.pop_front().expect("there are frames");
-                present[first as usize] = false;
-            }
-            queue.push_back(*page);
-            present[*page as usize] = true;
-        }
-        missed
-    };
-    trace.iter().map(access).collect()
+    highest_goes(trace, frames, by_age(trace), false)
 }
 
 /// Evicts what has not been touched for the longest time.
 pub fn lru(trace: &[u32], frames: usize) -> Misses {
-    // The later a page was touched last, the lower it is.
-    highest_goes(trace, frames, (0..trace.len()).map(|now| usize::MAX - now))
+    highest_goes(trace, frames, by_age(trace), true)
 }
 
 /// Evicts what will not be touched for the longest time: no policy misses less often.
@@ -44,11 +29,22 @@ pub fn belady(trace: &[u32], frames: usize) -> Misses {
     let next = accesses.map(|(now, page)| std::mem::replace(&mut after[*page as usize], now));
     let mut next: Vec<usize> = next.collect();
     next.reverse();
-    highest_goes(trace, frames, next.into_iter())
+    highest_goes(trace, frames, next.into_iter(), true)
 }
 
-/// Each access gives its page a rank, and the page of the highest rank is evicted.
-fn highest_goes(trace: &[u32], frames: usize, ranks: impl Iterator<Item = usize>) -> Misses {
+/// The later an access is, the lower its rank.
+fn by_age(trace: &[u32]) -> impl Iterator<Item = usize> {
+    (0..trace.len()).map(|now| usize::MAX - now)
+}
+
+/// Each access gives its page a rank, or only one that brings it in; the page of the highest rank
+/// is evicted.
+fn highest_goes(
+    trace: &[u32],
+    frames: usize,
+    ranks: impl Iterator<Item = usize>,
+    each_ranks: bool,
+) -> Misses {
     let mut rank_of: Vec<Option<usize>> = vec![None; pages(trace)];
     // All accesses; those that are not their page's last are passed over.
     let mut highest = BinaryHeap::new();
@@ -65,8 +61,10 @@ fn highest_goes(trace: &[u32], frames: usize, ranks: impl Iterator<Item = usize>
                 }
             }
         }
-        rank_of[*page as usize] = Some(rank);
-        highest.push((rank, *page));
+        if missed || each_ranks {
+            rank_of[*page as usize] = Some(rank);
+            highest.push((rank, *page));
+        }
         missed
     };
     trace.iter().zip(ranks).map(access).collect()

@@ -20,6 +20,8 @@ const AT_ONCE: u64 = 4;
 const ROWS: u64 = 600_000;
 const ROW_BYTES: u64 = 60;
 const SUM_BYTES: u64 = 32;
+/// What a source begins with.
+const HEAD: &str = include_str!("mix.hpp");
 /// Words of a line to sort.
 const WORDS: &str = "\
     accepted account backend cache client closed commit connection deadline delivery \
@@ -52,24 +54,6 @@ pub fn lines(path: &Path, bytes: u64) -> Result<(), Failure> {
 
 /// Writes a source in C++ that a compiler takes about so much memory for.
 pub fn source(path: &Path, bytes: u64) -> Result<(), Failure> {
-    const HEAD: &str = "\
-template <int A, int B> struct Mix {
-    int x[4];
-    template <class T> T fold(T seed) const {
-        T r = seed;
-        for (int i = 0; i < 4; ++i) {
-            r = r * T(A) + T(x[i] ^ B);
-            if (r > T(1000)) r = r / T(A + 1);
-        }
-        return r;
-    }
-    template <class F> int each(F f) const {
-        int s = 0;
-        for (int v : x) s += f(v + A);
-        return s;
-    }
-};
-";
     written(path, |out| {
         out.write_all(HEAD.as_bytes())?;
         for i in 0..bytes.saturating_sub(COMPILER_BYTES).div_ceil(SOURCE_UNIT_BYTES).max(1) {

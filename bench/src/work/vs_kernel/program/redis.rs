@@ -1,13 +1,13 @@
 //! The client of a redis-server: fills it, has redis-benchmark read at random, and reads everything
-//! back.
+//! back, all with the tools of Redis.
 
+use crate::measure::child::Printed;
 use crate::measure::host::entry;
 use crate::measure::{Failing, Failure, fail};
-use overspill_bench::contents::{Contents, WORDS};
+use overspill_bench::contents::Contents;
 use serde::{Deserialize, Serialize};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
+use std::io::{self, BufWriter, Write};
+use std::process::{ChildStdin, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 const VALUE_BYTES: usize = 992;
 /// What a key with its value takes of the server's memory, about.
 const KEY_BYTES: u64 = 1120;
-/// Commands that are sent at once.
-const PIPELINE: u64 = 64;
+/// Values that are asked for at once.
+const AT_ONCE: u64 = 64;
 /// The longest path of a socket.
 const PATH_MAX: usize = 100;
 /// How long the server may take to answer for the first time.
@@ -34,16 +34,15 @@ pub struct Served {
     /// Of the reads at random.
     pub elapsed: Duration,
     /// Processor time of the server meanwhile, in user mode and in the kernel, in seconds.
-    pub user_s: f64,
-    /// See `user_s`.
-    pub sys_s: f64,
-    /// Nanoseconds of a request: the median, and what all but one in a hundred took at most.
-    pub p50_ns: f64,
-    /// See `p50_ns`.
-    pub p99_ns: f64,
+    pub cpu_s: [f64; 2],
+    /// Nanoseconds of a request: the median, and what all but one in a hundred took at most; of
+    /// programs with a client.
+    pub percentiles_ns: Option<[f64; 2]>,
     /// Of all values, read back afterwards.
     pub checksum: u32,
 }
+
+type Input = BufWriter<ChildStdin>;
 
 impl Client {
     /// One that fills `size` bytes of a server that listens to `socket`.
@@ -56,75 +55,91 @@ impl Client {
 
     /// Does all of it, and ends the server. `is_up` tells whether the server is there at all.
     pub fn work(&self, is_up: impl Fn() -> bool) -> Result<Served, Failure> {
-        const FAILED: &str = "the connection to redis-server failed";
-        // 1. Values, in sequence.
-        let mut server = self.connect(is_up)?;
-        self.each(&mut server, set, |server| server.expect("+OK")).failing(FAILED)?;
-        // 2. As many reads at random as there are keys.
-        let before = server.cpu_s().failing(FAILED)?;
-        let began = Instant::now();
-        let text = self.benchmark()?;
-        let elapsed = began.elapsed();
-        let after = server.cpu_s().failing(FAILED)?;
-        let [p50_ns, p99_ns] = percentiles(&text).ok_or_else(|| {
-            Failure::new(format!("redis-benchmark printed no percentiles: {}", text.trim()))
+        self.wait(is_up)?;
+        // 1. Values, in sequence. They are printed a line each later.
+        let mut lines = crc32fast::Hasher::new();
+        self.ask("redis-cli", &["--pipe", "--pipe-timeout", "0"], |input| {
+            (0..self.keys).try_for_each(|key| {
+                let page = Contents::Heap.page(key);
+                lines.update(&page[..VALUE_BYTES]);
+                lines.update(b"\n");
+                set(input, key, &page[..VALUE_BYTES])
+            })
         })?;
-        // 3. Every value is what it was.
-        let mut checksum = crc32fast::Hasher::new();
-        let get = |batch: &mut Vec<u8>, key| command(batch, &[b"GET", name(key).as_bytes()]);
-        self.each(&mut server, get, |server| server.bulk().map(|value| checksum.update(&value)))
-            .failing(FAILED)?;
-        // 4. The answer to this is the end of the connection.
-        let mut batch = Vec::new();
-        command(&mut batch, &[b"SHUTDOWN", b"NOSAVE"]);
-        server.send(&batch).failing(FAILED)?;
-        let [user_s, sys_s] = [after[0] - before[0], after[1] - before[1]];
-        Ok(Served { elapsed, user_s, sys_s, p50_ns, p99_ns, checksum: checksum.finalize() })
-    }
-
-    /// Sends a command about each key, many at once, and takes each answer.
-    fn each(
-        &self,
-        server: &mut Connection,
-        command: impl Fn(&mut Vec<u8>, u64),
-        mut answer: impl FnMut(&mut Connection) -> io::Result<()>,
-    ) -> io::Result<()> {
-        for first in (0..self.keys).step_by(PIPELINE as usize) {
-            let keys = first..(first + PIPELINE).min(self.keys);
-            let mut batch = Vec::new();
-            keys.clone().for_each(|key| command(&mut batch, key));
-            server.send(&batch)?;
-            keys.into_iter().try_for_each(|_| answer(server))?;
+        // 2. As many reads at random as there are keys.
+        let before = self.cpu_s()?;
+        let began = Instant::now();
+        let keys = self.keys.to_string();
+        let reads = ["--csv", "-n", &keys, "-r", &keys, "GET", "key:__rand_int__"];
+        let printed = self.ask("redis-benchmark", &reads, |_| Ok(()))?;
+        let elapsed = began.elapsed();
+        let after = self.cpu_s()?;
+        let percentiles_ns = percentiles(&printed.text());
+        if percentiles_ns.is_none() {
+            fail!("redis-benchmark printed no percentiles: {}", printed.text());
         }
-        Ok(())
+        // 3. Every value is what it was.
+        let values = self.ask("redis-cli", &[], |input| {
+            (0..self.keys).step_by(AT_ONCE as usize).try_for_each(|first| {
+                let keys = first..(first + AT_ONCE).min(self.keys);
+                writeln!(input, "MGET {}", keys.map(name).collect::<Vec<_>>().join(" "))
+            })
+        })?;
+        if values.checksum != lines.finalize() {
+            fail!("redis-server gave back other values than it was given");
+        }
+        // 4. The end.
+        self.ask("redis-cli", &["SHUTDOWN", "NOSAVE"], |_| Ok(()))?;
+        let cpu_s = [0, 1].map(|mode| after[mode] - before[mode]);
+        Ok(Served { elapsed, cpu_s, percentiles_ns, checksum: values.checksum })
     }
 
-    fn connect(&self, is_up: impl Fn() -> bool) -> Result<Connection, Failure> {
+    /// Waits until the server answers.
+    fn wait(&self, is_up: impl Fn() -> bool) -> Result<(), Failure> {
         let began = Instant::now();
         loop {
-            match UnixStream::connect(&self.socket).and_then(Connection::new) {
-                Ok(server) => return Ok(server),
-                Err(_) if is_up() && began.elapsed() < PATIENCE => sleep(Duration::from_millis(5)),
-                Err(error) => {
-                    fail!("redis-server does not answer: {error}");
-                }
+            match self.ask("redis-cli", &["PING"], |_| Ok(())) {
+                Ok(printed) if printed.text() == "PONG" => return Ok(()),
+                _ if is_up() && began.elapsed() < PATIENCE => sleep(Duration::from_millis(5)),
+                Ok(printed) => fail!("redis-server does not answer: {}", printed.text()),
+                Err(failure) => return Err(failure.during("redis-server does not answer")),
             }
         }
     }
 
-    /// What redis-benchmark prints.
-    fn benchmark(&self) -> Result<String, Failure> {
-        let keys = self.keys.to_string();
-        let mut line = Command::new("redis-benchmark");
-        line.args(["-s", &self.socket, "--csv", "-n", &keys, "-r", &keys]);
-        line.args(["GET", "key:__rand_int__"]);
-        let output = line.stdin(Stdio::null()).output();
-        let output = output.failing("redis-benchmark cannot be started")?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            fail!("redis-benchmark failed ({}): {}", output.status, said.trim());
+    /// What a tool prints that works with the server; `tell` writes to its standard input.
+    fn ask(
+        &self,
+        name: &str,
+        args: &[&str],
+        tell: impl FnOnce(&mut Input) -> io::Result<()> + Send,
+    ) -> Result<Printed, Failure> {
+        let mut tool = Command::new(name);
+        tool.args(["-s", &self.socket]).args(args);
+        tool.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut tool = tool.spawn().failing(format_args!("{name} cannot be started"))?;
+        let mut input = BufWriter::new(tool.stdin.take().expect("it is a pipe"));
+        let stdout = tool.stdout.take();
+        let printed = std::thread::scope(|scope| {
+            // One that does not listen any more has failed, which its status tells.
+            scope.spawn(move || _ = tell(&mut input).and_then(|()| input.flush()));
+            Printed::of(stdout)
+        });
+        let ended = tool.wait_with_output().failing(format_args!("{name} cannot be waited for"))?;
+        if !ended.status.success() {
+            let said = String::from_utf8_lossy(&ended.stderr);
+            fail!("{name} failed ({}): {} {}", ended.status, printed.text(), said.trim());
         }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        Ok(printed)
+    }
+
+    /// Processor time of the server so far, in user mode and in the kernel, in seconds.
+    fn cpu_s(&self) -> Result<[f64; 2], Failure> {
+        let text = self.ask("redis-cli", &["INFO", "cpu"], |_| Ok(()))?.text();
+        match (entry(&text, "used_cpu_user:"), entry(&text, "used_cpu_sys:")) {
+            (Some(user), Some(sys)) => Ok([user, sys]),
+            _ => Err(Failure::new("redis-server does not tell its processor time")),
+        }
     }
 }
 
@@ -133,23 +148,13 @@ fn name(key: u64) -> String {
     format!("key:{key:012}")
 }
 
-/// Appends a command that sets a key to its value.
-fn set(batch: &mut Vec<u8>, key: u64) {
-    let mut words = [0; WORDS];
-    Contents::Heap.fill(&mut words, key);
-    let value: Vec<u8> =
-        words.iter().flat_map(|word| word.to_le_bytes()).take(VALUE_BYTES).collect();
-    command(batch, &[b"SET", name(key).as_bytes(), &value]);
-}
-
-/// Appends a command in the protocol of Redis (RESP2).
-fn command(batch: &mut Vec<u8>, parts: &[&[u8]]) {
-    batch.extend(format!("*{}\r\n", parts.len()).bytes());
-    for part in parts {
-        batch.extend(format!("${}\r\n", part.len()).bytes());
-        batch.extend_from_slice(part);
-        batch.extend(b"\r\n");
-    }
+/// Writes a command that sets a key to its value in the protocol of Redis (RESP2): values hold any
+/// bytes.
+fn set(out: &mut impl Write, key: u64, value: &[u8]) -> io::Result<()> {
+    let name = name(key);
+    write!(out, "*3\r\n$3\r\nSET\r\n${}\r\n{name}\r\n${}\r\n", name.len(), value.len())?;
+    out.write_all(value)?;
+    out.write_all(b"\r\n")
 }
 
 /// Nanoseconds of the median and the 99th percentile, of what redis-benchmark prints as CSV in
@@ -165,79 +170,9 @@ fn percentiles(csv: &str) -> Option<[f64; 2]> {
     Some([of("p50_latency_ms")? * 1e6, of("p99_latency_ms")? * 1e6])
 }
 
-struct Connection(BufReader<UnixStream>);
-
-impl Connection {
-    /// One over which the server answers.
-    fn new(stream: UnixStream) -> io::Result<Connection> {
-        let mut connection = Connection(BufReader::with_capacity(1 << 16, stream));
-        connection.send(b"*1\r\n$4\r\nPING\r\n")?;
-        connection.expect("+PONG")?;
-        Ok(connection)
-    }
-
-    fn send(&mut self, batch: &[u8]) -> io::Result<()> {
-        self.0.get_mut().write_all(batch)
-    }
-
-    fn line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        self.0.read_line(&mut line)?;
-        match line.strip_suffix("\r\n") {
-            Some(line) => Ok(line.to_owned()),
-            None => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
-
-    fn expect(&mut self, answer: &str) -> io::Result<()> {
-        match self.line()? {
-            line if line == answer => Ok(()),
-            line => Err(io::Error::other(format!("it answered '{line}'"))),
-        }
-    }
-
-    fn bulk(&mut self) -> io::Result<Vec<u8>> {
-        let line = self.line()?;
-        let len: usize = line
-            .strip_prefix('$')
-            .and_then(|len| len.parse().ok())
-            .ok_or_else(|| io::Error::other(format!("it answered '{line}'")))?;
-        let mut value = vec![0; len + 2];
-        self.0.read_exact(&mut value)?;
-        value.truncate(len);
-        Ok(value)
-    }
-
-    /// Processor time of the server so far, in user mode and in the kernel, in seconds.
-    fn cpu_s(&mut self) -> io::Result<[f64; 2]> {
-        let mut batch = Vec::new();
-        command(&mut batch, &[b"INFO", b"cpu"]);
-        self.send(&batch)?;
-        let text = String::from_utf8_lossy(&self.bulk()?).into_owned();
-        match (entry(&text, "used_cpu_user:"), entry(&text, "used_cpu_sys:")) {
-            (Some(user), Some(sys)) => Ok([user, sys]),
-            _ => Err(io::Error::other("it does not tell its processor time")),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn commands_are_as_the_protocol_says_and_values_follow_from_their_keys() {
-        let mut batch = Vec::new();
-        command(&mut batch, &[b"GET", b"k"]);
-        assert_eq!(batch, b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n");
-        let value = |key| {
-            let mut batch = Vec::new();
-            set(&mut batch, key);
-            batch
-        };
-        assert!(value(1) == value(1) && value(1) != value(2));
-        assert!(value(7).starts_with(b"*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000007\r\n$992\r\n"));
-    }
 
     #[test]
     fn percentiles_are_found_by_their_names() {
