@@ -64,7 +64,7 @@ const REPLACED: [i64; 25] = [
 
 /// Code of an executable that is not looked at when the program starts, unless it has no libraries;
 /// and that is not looked at at all.
-const SMALL: usize = 1 << 20;
+const SMALL: usize = 256 << 10;
 const MOST: usize = 64 << 20;
 
 /// `mov eax, number` and `mov rax, number`: what comes before the number, of 32 bits.
