@@ -183,5 +183,10 @@ int main(void)
     wrong += own() != &first;
     CALL(SYS_arch_prctl, ARCH_SET_FS, before, 0, 0, 0, 0);
     check(wrong == 0, "the first thread with another pointer");
+    size_t pages = 32 * MIB / PAGE;
+    char *block = malloc(pages * PAGE);
+    fill(block, pages, 9);
+    check(bad_pages(block, pages, 9) == 0, "and with its own again, the C library's heap");
+    free(block);
     return failures != 0;
 }
