@@ -27,10 +27,10 @@ COLUMNS = 100
 # one floor, and know nothing of each other.
 FLOORS = {
     "crates/os": [
-        "units", "lock", "copy", "cpu", "region", "task", "tls", "process", "confined",
+        "units", "lock", "copy", "cpu", "region", "task", "tls", "pointer", "process", "confined",
         "seccomp",
         "descriptors", "directory", "signal", "report", "job", "vm", "arena", "stack", "table",
-        "list", "codec", "beside", "io", "secret", "crypt", "uffd", "backing", "uring",
+        "list", "codec", "beside", "foreign", "io", "secret", "crypt", "uffd", "backing", "uring",
         "rest", "observer", "rss", "smaps", "executable", "token", "thread", "fault_path",
         "probe", "lib",
     ],
@@ -38,8 +38,8 @@ FLOORS = {
         "sys", "route", "config", "own_stack", "heap", "image", "pool", "dormant", "remote",
         "memory", "userfaultfd", "nested",
         "robust", "signals", "trap", "calls", "streams", "sandbox", "delivery", "gate", "map",
-        "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall", "init",
-        "lib",
+        "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall",
+        "inline", "init", "lib",
     ],
     "crates/cli": [
         "failure", "signals", "swap", "memory", "outside", "rundir", "report",

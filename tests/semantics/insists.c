@@ -50,7 +50,7 @@ int main(void)
     char *memory = map_pages(pages);
     fill(memory, pages, 9);
     content();
-    char *room = insist(100);
+    char *room = insist(200);
     check(room != NULL, "addresses that were asked for");
     int fd = memfd_create("heap", 0);
     check(ftruncate(fd, 2 * MIB) == 0, "a file");

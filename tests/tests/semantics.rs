@@ -137,6 +137,7 @@ programs! {
     heap => "heap.c",
     heap_cpp => "heap_cpp.cc",
     holes => "holes.c",
+    inline => "inline.c",
     insists => "insists.c",
     io => "io.c",
     keys => "keys.c",
@@ -167,6 +168,7 @@ programs! {
     unmap => "unmap.c",
     uring => "uring.c",
     wild => "wild.c",
+    without => "without.c",
     zero_device => "zero_device.c",
 }
 
@@ -200,6 +202,7 @@ signal_programs! {
     heap => "heap.c",
     heap_cpp => "heap_cpp.cc",
     holes => "holes.c",
+    inline => "inline.c",
     insists => "insists.c",
     io => "io.c",
     keys => "keys.c",
@@ -229,6 +232,7 @@ signal_programs! {
     threads => "threads.c",
     unmap => "unmap.c",
     wild => "wild.c",
+    without => "without.c",
     zero_device => "zero_device.c",
 }
 

@@ -6,14 +6,16 @@
 //!
 //! Bottom up, each knowing only those before it: sizes and error numbers (`units`), [`lock`] (held
 //! over forks), [`copy`] (of memory that may not be there), [`cpu`], [`region`] (for users of the
-//! library), `task` (threads by number), [`tls`], `process` (in the program or beside it),
-//! [`confined`] (under a filter of the program's), [`seccomp`] (stopping system calls),
-//! [`descriptors`], [`directory`] (held open), [`signal`], `report`, `job`, [`vm`] (mappings),
-//! [`arena`] (the memory behind page frames), [`stack`], [`table`], [`codec`] (LZ4, Zstandard),
-//! [`beside`] (the sibling), [`io`] (direct I/O), `secret` (memory for keys), [`crypt`] (sealed
-//! pages), [`uffd`] (userfaultfd), [`backing`] (the seam by which pages come and go), [`uring`],
-//! [`observer`], [`rss`] (how much memory there is), [`smaps`] (of what kinds), [`executable`]
-//! (programs as files), [`token`], [`thread`], [`fault_path`] (its rules), [`probe`].
+//! library), `task` (threads by number), [`tls`], [`pointer`] (whose storage a thread has),
+//! `process` (in the program or beside it), [`confined`] (under a filter of the program's),
+//! [`seccomp`] (stopping system calls), [`descriptors`], [`directory`] (held open), [`signal`],
+//! `report`, `job`, [`vm`] (mappings), [`arena`] (the memory behind page frames), [`stack`],
+//! [`table`], [`codec`] (LZ4, Zstandard), [`beside`] (the sibling), [`foreign`] (threads with a
+//! thread pointer of the program's own), [`io`] (direct I/O), `secret` (memory for keys), [`crypt`]
+//! (sealed pages), [`uffd`] (userfaultfd), [`backing`] (the seam by which pages come and go),
+//! [`uring`], [`observer`], [`rss`] (how much memory there is), [`smaps`] (of what kinds),
+//! [`executable`] (programs as files), [`token`], [`thread`], [`fault_path`] (its rules),
+//! [`probe`].
 
 pub mod arena;
 pub mod backing;
@@ -27,11 +29,13 @@ pub mod descriptors;
 pub mod directory;
 pub mod executable;
 pub mod fault_path;
+pub mod foreign;
 pub mod io;
 mod job;
 pub mod list;
 pub mod lock;
 pub mod observer;
+pub mod pointer;
 pub mod probe;
 mod process;
 pub mod region;

@@ -91,6 +91,17 @@ pub const PENDING: usize = TAG | 2;
 /// the signal mask by the C library, whose number was replaced.
 pub const MASK: usize = 236;
 
+/// Calls that the program makes by instructions of its own, whose numbers were replaced: that of
+/// the call and this, of which the kernel has none. Always stopped.
+pub const FOREIGN: usize = 0x0f56_0000;
+/// The bits of a number that tell one of those.
+const FOREIGN_MASK: u32 = !0x3ff;
+
+/// The call that a number stands for that was put in place of its own.
+pub fn replaced(number: usize) -> Option<usize> {
+    (number as u32 & FOREIGN_MASK == FOREIGN as u32).then_some(number ^ FOREIGN)
+}
+
 /// What the filter hands to the signal, to tell its own from those of other filters (si_errno).
 pub const MARK: u16 = 0x4f56;
 
@@ -164,6 +175,9 @@ pub fn program() -> Vec<Instruction> {
         branch(op::IF_EQUAL, Sysno::io_uring_setup as u32, 0, 1),
         plain(op::RETURN, RET_ERRNO | libc::ENOSYS as u32),
         branch(op::IF_EQUAL, MASK as u32, 0, 1),
+        plain(op::RETURN, RET_TRAP | MARK as u32),
+        plain(op::AND, FOREIGN_MASK),
+        branch(op::IF_EQUAL, FOREIGN as u32, 0, 1),
         plain(op::RETURN, RET_TRAP | MARK as u32),
     ];
     // 1. Most calls have no argument to look at closer.
@@ -504,6 +518,9 @@ mod tests {
             [MASK - 1, MASK, MASK + 1].map(|n| answer(n as u32, [0; 6])),
             [RET_ALLOW, TRAP, RET_ALLOW]
         );
+        let foreign = [FOREIGN - 1, FOREIGN, FOREIGN + 1023, FOREIGN + 1024];
+        assert_eq!(foreign.map(|n| answer(n as u32, [0; 6])), [RET_ALLOW, TRAP, TRAP, RET_ALLOW]);
+        assert_eq!(foreign.map(replaced), [None, Some(0), Some(1023), None]);
         assert_eq!(
             answer(libc::SYS_io_uring_setup as u32, [1, 2, 0, 0, 0, 0]),
             RET_ERRNO | libc::ENOSYS as u32

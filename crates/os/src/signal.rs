@@ -7,10 +7,11 @@
 
 use crate::lock::RawLock;
 use crate::units::Errno;
-use crate::{copy, seccomp, tls};
+use crate::{copy, pointer, seccomp, tls};
+use std::arch::global_asm;
 use std::cell::UnsafeCell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, Ordering::Release};
 use std::sync::{Mutex, OnceLock};
 use syscalls::{Sysno, raw_syscall};
 
@@ -78,7 +79,9 @@ pub unsafe fn end_handler(context: *mut libc::c_void) {
     let mask = unsafe { &mut *context_mask(context) };
     tls::set_blocked(*mask & OURS);
     *mask &= !OURS;
-    if tls::pending() != 0 {
+    if tls::pending() & !tls::blocked() != 0 {
+        // It comes when this handler returns, and not on the stack that this one has.
+        change_mask(libc::SIG_BLOCK, OURS);
         raise_pending();
     }
 }
@@ -284,14 +287,60 @@ pub fn release_window(range: Range<usize>) {
 /// A handler with SA_SIGINFO.
 pub type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
 
+/// The handlers of SIGBUS and SIGSYS.
+static HANDLERS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+// Calls the handler of a signal with the engine's thread-local storage, whoever's the thread is.
+global_asm!(
+    ".pushsection .text.overspill_signal,\"ax\",@progbits",
+    ".hidden overspill_signal",
+    ".globl overspill_signal",
+    ".type overspill_signal, @function",
+    "overspill_signal:",
+    ".cfi_startproc",
+    "push rbx",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_offset rbx, -16",
+    "call {enter}",
+    "mov ebx, eax",
+    "lea rax, [rip + {handlers}]",
+    "cmp edi, {SIGSYS}",
+    "jne 1f",
+    "add rax, 8",
+    "1:",
+    "call [rax]",
+    "test ebx, ebx",
+    "jz 2f",
+    "call {leave}",
+    "2:",
+    "pop rbx",
+    ".cfi_adjust_cfa_offset -8",
+    "ret",
+    ".cfi_endproc",
+    ".hidden overspill_signal_end",
+    ".globl overspill_signal_end",
+    "overspill_signal_end:",
+    ".popsection",
+    enter = sym pointer::overspill_own_pointer,
+    leave = sym pointer::overspill_programs_pointer,
+    handlers = sym HANDLERS,
+    SIGSYS = const libc::SIGSYS,
+);
+
+unsafe extern "C" {
+    fn overspill_signal();
+    fn overspill_signal_end();
+}
+
 /// Handles SIGBUS or SIGSYS, on the thread's signal stack if it has one, with these signals
 /// blocked. The action before is the program's own from now on.
 pub fn install(signal: i32, handler: Handler, mask: u64) -> Result<(), Errno> {
-    // SAFETY: the handler is a function of the right type for SA_SIGINFO and lives for ever; a
-    // sigset_t begins with the kernel's 8 bytes.
+    HANDLERS[usize::from(signal == libc::SIGSYS)].store(handler as *const () as usize, Release);
+    // SAFETY: it calls that, of the right type for SA_SIGINFO, and lives for ever; a sigset_t
+    // begins with the kernel's 8 bytes.
     let before = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = handler as *const () as usize;
+        action.sa_sigaction = overspill_signal as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
         (&raw mut action.sa_mask).cast::<u64>().write(mask);
         let mut before: libc::sigaction = std::mem::zeroed();
@@ -395,6 +444,28 @@ fn is_write(context: *mut libc::c_void) -> bool {
     context.uc_mcontext.gregs[libc::REG_ERR as usize] & ERROR_WRITE != 0
 }
 
+/// Whether a signal has interrupted the handler of a call that was stopped. The kernel may begin
+/// that and have another signal come at once.
+///
+/// # Safety
+///
+/// As for [`chain`].
+unsafe fn is_in_handler(context: *mut libc::c_void) -> bool {
+    let code = overspill_signal as *const () as usize..overspill_signal_end as *const () as usize;
+    // SAFETY: the caller's promise.
+    let at = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    tls::is_stopped() || code.contains(&(at[libc::REG_RIP as usize] as usize))
+}
+
+/// Who calls the program's handlers on a signal stack of the program's own; 0 for nobody.
+static CALLER: AtomicUsize = AtomicUsize::new(0);
+
+/// From now on handlers for which the program has asked for a signal stack (SA_ONSTACK) are called
+/// by `caller`, which knows them, and begins and ends them ([`begin_handler`], [`end_handler`]).
+pub fn call_on_stack_by(caller: Handler) {
+    CALLER.store(caller as *const () as usize, Release);
+}
+
 /// Does what the program asked for: its handler, or the default, which kills. Called by the handler
 /// of [`install`].
 ///
@@ -406,6 +477,11 @@ pub unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc:
     // SAFETY: the caller's promise.
     let is_sent = unsafe { (*info).si_code } <= 0;
     let bit = 1 << (signal - 1);
+    // SAFETY: as above.
+    if is_sent && unsafe { is_in_handler(context) } {
+        // It comes when that handler returns, and then on the stack that it is to have.
+        return tls::set_pending(tls::pending() | bit);
+    }
     // SAFETY: the caller's promise.
     let mask = unsafe { &mut *context_mask(context) };
     if is_sent && SHADOWED.load(Ordering::Relaxed) && !tls::is_program() && are_all(*mask) {
@@ -439,30 +515,48 @@ pub unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc:
                 }
             }
         }
-        handler => {
-            if action.flags & libc::SA_RESETHAND as u64 != 0 {
-                program_action(signal).replace(Some(KernelAction::DEFAULT));
-            }
-            let shadowed = SHADOWED.load(Ordering::Relaxed);
-            let own = if action.flags & libc::SA_NODEFER as u64 != 0 { 0 } else { bit };
-            // SAFETY: 1. the caller's promise; 2. the handler is the program's own, called as the
-            // kernel would.
-            unsafe {
-                // The program's mask, not ours, is in force during its handler.
-                let mask = *context_mask(context) | action.mask;
-                if shadowed {
-                    begin_handler(context, action.mask | own);
-                }
-                change_mask(libc::SIG_SETMASK, if shadowed { mask & !OURS } else { mask });
-                if action.flags & libc::SA_SIGINFO as u64 != 0 {
-                    std::mem::transmute::<usize, Handler>(handler)(signal, info, context);
-                } else {
-                    std::mem::transmute::<usize, extern "C" fn(i32)>(handler)(signal);
-                }
-                if shadowed {
-                    end_handler(context);
-                }
-            }
+        // SAFETY: the caller's promise.
+        _ => unsafe { call_programs(signal, info, context, &action) },
+    }
+}
+
+/// Calls the program's handler, as the kernel would.
+///
+/// # Safety
+///
+/// As for [`chain`]; the action has a handler.
+unsafe fn call_programs(
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+    action: &KernelAction,
+) {
+    let has = |flag: i32| action.flags & flag as u64 != 0;
+    if has(libc::SA_RESETHAND) {
+        program_action(signal).replace(Some(KernelAction::DEFAULT));
+    }
+    let shadowed = SHADOWED.load(Ordering::Relaxed);
+    let own = if has(libc::SA_NODEFER) { 0 } else { 1 << (signal - 1) };
+    let caller = CALLER.load(Ordering::Relaxed);
+    // SAFETY: 1. the caller's promise; 2. the handler is the program's own.
+    unsafe {
+        // The program's mask, not ours, is in force during its handler.
+        let mask = *context_mask(context) | action.mask;
+        if shadowed && caller != 0 && has(libc::SA_ONSTACK) {
+            change_mask(libc::SIG_SETMASK, mask & !OURS);
+            return std::mem::transmute::<usize, Handler>(caller)(signal, info, context);
+        }
+        if shadowed {
+            begin_handler(context, action.mask | own);
+        }
+        change_mask(libc::SIG_SETMASK, if shadowed { mask & !OURS } else { mask });
+        let handler = action.handler;
+        pointer::with_programs_pointer(|| match has(libc::SA_SIGINFO) {
+            true => std::mem::transmute::<usize, Handler>(handler)(signal, info, context),
+            false => std::mem::transmute::<usize, extern "C" fn(i32)>(handler)(signal),
+        });
+        if shadowed {
+            end_handler(context);
         }
     }
 }

@@ -20,6 +20,7 @@
 //!    *tracee* word the process that wants to be traced from then on. The child of a vfork has both
 //!    from its parent's thread.
 //! 7. The *served* word counts the faults of the thread that were served by signal.
+//! 8. The *stopped* word says that the thread is in the handler of a call that was stopped.
 //!
 //! Neighbours: [`crate::thread`] marks engine threads; the preload library routes by the context
 //! word. No locks.
@@ -31,7 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The context bit of an engine thread.
 const ENGINE: usize = 1;
 /// Words of a thread.
-const WORDS: usize = 9;
+const WORDS: usize = 10;
 /// One level of [`Internal`]; the levels are counted in the bits above [`ENGINE`].
 const INTERNAL_ONE: usize = 2;
 
@@ -43,8 +44,8 @@ global_asm!(
     ".hidden overspill_tls",
     ".globl overspill_tls",
     ".type overspill_tls, @object",
-    ".size overspill_tls, 72",
-    "overspill_tls: .zero 72",
+    ".size overspill_tls, 80",
+    "overspill_tls: .zero 80",
     ".popsection",
 );
 
@@ -52,7 +53,7 @@ global_asm!(
 #[inline(always)]
 fn load<const N: usize>() -> usize {
     let value;
-    // SAFETY: 1. the symbol is a thread-local object of nine words and N is less, so the access
+    // SAFETY: 1. the symbol is a thread-local object of ten words and N is less, so the access
     // stays inside;
     // 2. only the calling thread accesses it; 3. nothing but the output register changes.
     unsafe {
@@ -201,6 +202,16 @@ pub(crate) fn clear_of(thread_pointer: usize) {
     unsafe { words.write([0; WORDS]) };
 }
 
+/// Sets what [`blocked`] and [`signal_stack`] return on a thread that does not run yet.
+pub(crate) fn begin_of(thread_pointer: usize, blocked: u64, signal_stack: usize) {
+    let words = thread_pointer.wrapping_add_signed(offset()) as *mut usize;
+    // SAFETY: as in `clear_of`.
+    unsafe {
+        words.add(2).write(blocked as usize);
+        words.add(4).write(signal_stack);
+    }
+}
+
 /// Those of them that have come meanwhile.
 #[inline(always)]
 pub fn pending() -> u64 {
@@ -268,6 +279,18 @@ pub fn served() -> usize {
 #[inline(always)]
 pub fn count_served() {
     store::<8>(load::<8>().wrapping_add(1));
+}
+
+/// Whether the calling thread is in the handler of a call that was stopped.
+pub fn is_stopped() -> bool {
+    load::<9>() != 0
+}
+
+/// Sets what [`is_stopped`] returns; what it was.
+pub fn set_stopped(stopped: bool) -> bool {
+    let before = is_stopped();
+    store::<9>(stopped.into());
+    before
 }
 
 /// In the child of a fork: its thread has another number than the one that it is a copy of.

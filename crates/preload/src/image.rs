@@ -68,6 +68,63 @@ pub fn of(address: usize) -> Option<Image> {
     search.found
 }
 
+/// The program itself.
+#[derive(Debug)]
+pub struct Executable {
+    /// Its executable code, and where that is in the file.
+    pub code: Range<usize>,
+    /// See `code`.
+    pub offset: usize,
+    /// The protection of the code.
+    pub prot: c_int,
+    /// Whether it names libraries to be loaded.
+    pub has_libraries: bool,
+}
+
+/// The program itself, of whose code the first segment is looked at.
+pub fn executable() -> Option<Executable> {
+    unsafe extern "C" fn first(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        found: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader passes a valid entry, and `executable` its own value.
+        unsafe { *found.cast::<Option<Executable>>() = read(&*info) };
+        1
+    }
+    let mut found: Option<Executable> = None;
+    // SAFETY: the function is called with the value, during the call. The program is the first.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut found).cast()) };
+    found
+}
+
+/// # Safety
+///
+/// The entry is the loader's.
+unsafe fn read(info: &libc::dl_phdr_info) -> Option<Executable> {
+    const NEEDED: usize = 1;
+    // SAFETY: as the entry says.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
+    let is_code = |header: &&libc::Elf64_Phdr| {
+        header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0
+    };
+    let code = headers.iter().find(is_code)?;
+    let start = (info.dlpi_addr + code.p_vaddr) as usize;
+    let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
+    let entries = (info.dlpi_addr + dynamic.p_vaddr) as *const [usize; 2];
+    let count = dynamic.p_memsz as usize / size_of::<[usize; 2]>();
+    // SAFETY: the table is part of the loaded program.
+    let mut entries = unsafe { std::slice::from_raw_parts(entries, count) }.iter();
+    let prot = [(libc::PF_R, libc::PROT_READ), (libc::PF_W, libc::PROT_WRITE)];
+    let prot = prot.iter().filter(|(flag, _)| code.p_flags & flag != 0);
+    Some(Executable {
+        code: start..start + code.p_filesz as usize,
+        offset: code.p_offset as usize,
+        prot: prot.fold(libc::PROT_EXEC, |all, (_, prot)| all | prot),
+        has_libraries: entries.any(|[tag, _]| *tag == NEEDED),
+    })
+}
+
 impl Image {
     /// Replaces each word of the constants that is the first of a pair by the second. Called while
     /// the process has one thread.

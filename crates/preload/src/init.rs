@@ -13,8 +13,8 @@
 use crate::alloc::{self, entries, loader};
 use crate::config::Asked;
 use crate::signals::altstack;
-use crate::{calls, config, delivery, dma, dormant, exec, fork, gate, heap, pool, sys};
-use overspill::config::Config;
+use crate::{calls, config, delivery, dma, dormant, exec, fork, gate, heap, inline, pool, sys};
+use overspill::config::{Config, Delivery};
 use overspill_os::{beside, observer, rest, thread};
 use std::ffi::{CStr, c_char, c_int};
 
@@ -86,8 +86,9 @@ unsafe extern "C" fn constructor(
                 // It may hold its lock while it maps memory, so nothing wakes for that yet.
                 entries::begin_theirs();
             }
+            let is_seen = asked.config.delivery == Delivery::Signal && inline::maps();
             dormant::begin(asked, start_engine, fail);
-            if !sleeps {
+            if !sleeps || is_seen {
                 dormant::wake();
             }
         }
@@ -104,6 +105,9 @@ fn start_engine(asked: Asked) -> Result<(), String> {
     rest::when_at_rest(heap::trim);
     let strict = asked.config.commits_strictly();
     delivery::settle(asked).and_then(pool::create)?;
+    if pool::signal_delivery() {
+        inline::start();
+    }
     dma::start();
     start_heap(strict);
     Ok(())

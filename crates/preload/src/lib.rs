@@ -22,7 +22,8 @@
 //! - [`gate`], [`map`], [`alloc`]: mappings, and the program's heap.
 //! - [`fds`], [`dma`]: descriptors, and what devices write to.
 //! - [`exec`], [`credentials`], [`stdio`], [`thread`], [`fork`]: processes and threads.
-//! - [`mod@syscall`]: all of it by number. [`init`]: the beginning.
+//! - [`mod@syscall`]: all of it by number. [`inline`]: by instructions of the program's own.
+//!   [`init`]: the beginning.
 //!
 //! Context: [`overspill_os::tls`] says for each thread whether it runs the program's own code. Only
 //! then is anything managed. Lock order: `FORKING` (fork), the C library's list of streams, the
@@ -51,6 +52,7 @@ mod gate;
 mod heap;
 mod image;
 mod init;
+mod inline;
 mod map;
 mod memory;
 mod nested;

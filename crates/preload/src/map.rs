@@ -250,9 +250,9 @@ static INSISTENCE: Insistence = Insistence {
 };
 
 impl Insistence {
-    /// So many in a row: other collectors of the JVM try up to 29 places, and then take any. ZGC
-    /// tries 100,000 before it gives up.
-    const ENOUGH: usize = 64;
+    /// So many in a row: other collectors of the JVM try up to 29 places, Go's runtime 128, and
+    /// then take any. ZGC tries 100,000 before it gives up.
+    const ENOUGH: usize = 192;
 
     fn is_there(&self) -> bool {
         self.refused.load(Relaxed) >= Insistence::ENOUGH

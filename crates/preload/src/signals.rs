@@ -10,14 +10,15 @@
 //! unblocked, and a fault of its own ends it. In thread delivery all of this passes straight
 //! through.
 //!
-//! Not covered: inline system calls, and signalfd(2) and sigwait(3) for these two, which never see
-//! one.
+//! Not covered: system calls past the C library but those of the executable's that are replaced,
+//! and signalfd(2) and sigwait(3) for these two, which never see one.
 
 use crate::sys::real;
-use crate::{memory, pool};
-use overspill_os::signal::{self, OURS, change_mask, program_sigaction};
-use overspill_os::tls;
+use crate::{memory, pool, sys};
+use overspill_os::signal::{self, KernelAction, OURS, change_mask, program_sigaction};
+use overspill_os::{Errno, tls};
 use std::ffi::{c_int, c_void};
+use syscalls::{Sysno, raw_syscall};
 
 pub mod altstack;
 pub mod handlers;
@@ -60,6 +61,7 @@ fn opened(mask: &Option<u64>, set: Set) -> Set {
 pub fn start() {
     handlers::begin_process();
     signal::shadow();
+    signal::call_on_stack_by(handlers::on_programs_stack);
     handlers::adopt(real_sigaction());
     handlers::catch_faults(real_sigaction());
 }
@@ -103,10 +105,83 @@ pub unsafe extern "C" fn sigaction(
     }
 }
 
+/// rt_sigaction(2), by the program's own instructions.
+///
+/// # Safety
+///
+/// As for the system call.
+pub unsafe fn by_number(signal: c_int, new: usize, old: usize, len: usize) -> Result<usize, Errno> {
+    if len != size_of::<u64>() {
+        return Err(Errno::INVAL);
+    }
+    let wanted = match new {
+        0 => None,
+        new => Some(of_kernel(memory::read(new).ok_or(Errno::FAULT)?)),
+    };
+    // SAFETY: 1. a zeroed action is valid; 2. the caller's promise.
+    unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        if is_ours(signal) {
+            before = set_ours(signal, wanted);
+        } else if handlers::set(raw_sigaction, signal, wanted, Some(&mut before)) != 0 {
+            return Err(Errno::from_raw_os_error(sys::errno()));
+        }
+        match old == 0 || memory::write(old, as_kernel(&before)) {
+            true => Ok(0),
+            false => Err(Errno::FAULT),
+        }
+    }
+}
+
+fn of_kernel(action: KernelAction) -> libc::sigaction {
+    // SAFETY: 1. a zeroed action is valid; 2. the kernel's 8 bytes of a mask are the first of a
+    // sigset_t; 3. an address, which is called by the kernel only.
+    unsafe {
+        let mut as_c: libc::sigaction = std::mem::zeroed();
+        as_c.sa_sigaction = action.handler;
+        as_c.sa_flags = action.flags as c_int;
+        as_c.sa_restorer = std::mem::transmute::<usize, Option<extern "C" fn()>>(action.restorer);
+        (&raw mut as_c.sa_mask).cast::<u64>().write(action.mask);
+        as_c
+    }
+}
+
+fn as_kernel(action: &libc::sigaction) -> KernelAction {
+    KernelAction {
+        handler: action.sa_sigaction,
+        flags: u64::from(action.sa_flags as u32),
+        restorer: action.sa_restorer.map_or(0, |restorer| restorer as *const () as usize),
+        // SAFETY: as in `of_kernel`.
+        mask: unsafe { (&raw const action.sa_mask).cast::<u64>().read() },
+    }
+}
+
+/// sigaction(2) with the program's own trampoline, in place of the C library's function.
+unsafe extern "C" fn raw_sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: the caller's promise: each is null or valid.
+    unsafe {
+        let wanted = new.as_ref().map(as_kernel);
+        let mut before = KernelAction::DEFAULT;
+        let wanted = wanted.as_ref().map_or(0, |wanted| &raw const *wanted as usize);
+        let (number, place) = (Sysno::rt_sigaction, &raw mut before as usize);
+        let set = sys::check(raw_syscall!(number, signal, wanted, place, size_of::<u64>()));
+        if let (Ok(_), Some(old)) = (set, old.as_mut()) {
+            *old = of_kernel(before);
+        }
+        sys::to_c_int(set)
+    }
+}
+
 /// Sets the program's own action for a signal of ours, and returns the one before. The child of a
 /// vfork has its parent's memory, but its actions end with it.
 fn set_ours(signal: c_int, wanted: Option<libc::sigaction>) -> libc::sigaction {
-    program_sigaction(signal, wanted.filter(|_| !handlers::is_borrowed()))
+    let wanted = wanted.filter(|_| !handlers::is_borrowed());
+    wanted.iter().for_each(|wanted| handlers::note(signal, wanted));
+    program_sigaction(signal, wanted)
 }
 
 /// signal(2) for a signal of ours, or one that comes to us first, with the flags of one of its

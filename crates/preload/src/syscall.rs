@@ -93,12 +93,25 @@ pub unsafe extern "C" fn syscall(
     result as c_long
 }
 
+/// A call about mappings, as the C library's `syscall` returns it.
+///
+/// # Safety
+///
+/// As for the system call.
+unsafe fn of_mappings(number: c_long, arguments: [usize; 6]) -> Option<isize> {
+    // SAFETY: the caller's promise.
+    unsafe { mapping(number, arguments) }.map(to_c)
+}
+
 /// A call about mappings.
 ///
 /// # Safety
 ///
 /// As for the system call.
-unsafe fn of_mappings(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<isize> {
+pub unsafe fn mapping(
+    number: c_long,
+    [a, b, c, d, e, f]: [usize; 6],
+) -> Option<Result<usize, Errno>> {
     // SAFETY: the caller's promise.
     let result = unsafe {
         match number {
@@ -119,7 +132,7 @@ unsafe fn of_mappings(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<
             _ => return None,
         }
     };
-    Some(to_c(result))
+    Some(result)
 }
 
 /// A call about descriptors, some of which the program has no knowledge of.

@@ -19,7 +19,7 @@ use crate::route::{pages_touched, split};
 use crate::signals::altstack;
 use crate::sys::real;
 use crate::{dormant, heap, memory, pool};
-use overspill_os::{PAGE_SIZE, tls};
+use overspill_os::{PAGE_SIZE, pointer, tls};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
@@ -37,6 +37,11 @@ static MADE: AtomicUsize = AtomicUsize::new(0);
 /// How many threads the program has made, or tried to.
 pub fn made() -> usize {
     MADE.load(Ordering::Relaxed)
+}
+
+/// The program makes another.
+pub fn note_made() {
+    MADE.fetch_add(1, Ordering::Relaxed);
 }
 
 type Start = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
@@ -68,7 +73,7 @@ pub unsafe extern "C" fn pthread_create(
     if !dormant::wake() {
         return libc::EAGAIN;
     }
-    MADE.fetch_add(1, Ordering::Relaxed);
+    note_made();
     let _internal = tls::Internal::enter();
     let place = heap::alloc(size_of::<Started>(), align_of::<Started>()).cast::<Started>();
     if place.is_null() {
@@ -134,6 +139,7 @@ extern "C" fn begin(started: *mut c_void) -> Next {
         copy
     };
     if pool::signal_delivery() {
+        pointer::forget();
         altstack::give();
     }
     Next { start, argument }

@@ -35,9 +35,10 @@ use crate::signals::registers::{RED_ZONE, Registers};
 use crate::signals::{altstack, masks};
 use crate::sys::failure;
 use overspill_os::signal::chain;
-use overspill_os::{Errno, seccomp};
+use overspill_os::{Errno, seccomp, tls};
 use std::arch::global_asm;
 use std::mem::offset_of;
+use std::sync::OnceLock;
 
 pub mod around;
 mod bounce;
@@ -253,6 +254,42 @@ extern "C" fn on_sigsys(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     // SAFETY: the kernel passes a ucontext, which is ours until we return.
     let whole = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     altstack::give_late(whole);
+    let outer = tls::set_stopped(true);
+    // SAFETY: as above.
+    unsafe { answer(stopped, whole) };
+    tls::set_stopped(outer);
+    if tls::pending() & !tls::blocked() != 0 {
+        // They come when this handler returns.
+        overspill_os::signal::change_mask(libc::SIG_BLOCK, overspill_os::signal::OURS);
+        overspill_os::signal::raise_pending();
+    }
+}
+
+/// Does a call of the program's own instructions, whose number was replaced.
+type Answer = unsafe fn(&mut libc::ucontext_t, usize);
+
+static REPLACED: OnceLock<Answer> = OnceLock::new();
+
+/// Calls whose numbers were replaced come to `answer`, which gets what the kernel has passed to the
+/// handler, and the number.
+pub fn answer_replaced_by(answer: Answer) {
+    let _ = REPLACED.set(answer);
+}
+
+/// Does what is to be done about a stopped call.
+///
+/// # Safety
+///
+/// `whole` is what the kernel has passed to the handler.
+unsafe fn answer(stopped: &Stopped, whole: &mut libc::ucontext_t) {
+    if let Some(number) = seccomp::replaced(stopped.number as usize) {
+        let Some(answer) = REPLACED.get() else {
+            // Nobody here has replaced it.
+            return whole.uc_mcontext.gregs[libc::REG_RAX as usize] = failure(libc::ENOSYS) as i64;
+        };
+        // SAFETY: as above.
+        return unsafe { answer(whole, number) };
+    }
     let mut registers = Registers(&mut whole.uc_mcontext.gregs);
     let asked =
         if stopped.number as usize == seccomp::HANDLER { registers.get(libc::REG_RSI) } else { 0 };
@@ -261,14 +298,11 @@ extern "C" fn on_sigsys(signal: i32, info: *mut libc::siginfo_t, context: *mut l
         // SAFETY: 1. as above; a sigset_t begins with the kernel's 8 bytes; 2. a call of the C
         // library's.
         let result = unsafe {
-            let mask = &raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask;
-            masks::change(&mut *mask.cast::<u64>(), how, set, old)
+            masks::change(&mut *(&raw mut whole.uc_sigmask).cast::<u64>(), how, set, old)
         };
         registers.set(libc::REG_RAX, result);
     } else if asked == seccomp::PENDING {
-        // They come when this handler returns.
-        overspill_os::signal::change_mask(libc::SIG_BLOCK, overspill_os::signal::OURS);
-        overspill_os::signal::raise_pending();
+        // The handler does the rest.
         registers.set(libc::REG_RAX, 0);
     } else if asked != seccomp::RETURN {
         begin(&mut registers, stopped.number as usize);
@@ -331,5 +365,6 @@ pub fn passed_on() -> usize {
 
 /// In the child of a fork.
 pub fn reset_in_child(parent: i32) {
+    overspill_os::foreign::reset_in_child();
     bounce::reset_in_child(parent);
 }

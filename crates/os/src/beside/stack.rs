@@ -2,10 +2,10 @@
 //!
 //! Locks: `STACKS`, a leaf.
 
-use super::storage::{MODULES, Template, template};
+use super::storage::{self, CONTROL_BYTES, write_storage};
 use crate::lock::RawLock;
 use crate::units::{Errno, PAGE_SIZE};
-use crate::{tls, vm};
+use crate::vm;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -13,10 +13,6 @@ use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed};
 
 /// Bytes of a thread's stack: deep enough for debug builds; touched lazily.
 const STACK_BYTES: usize = 256 << 10;
-/// Bytes at the thread pointer that belong to the C library: its struct pthread takes 2.3 KiB in
-/// glibc 2.36.
-const CONTROL_BYTES: usize = 2 * PAGE_SIZE;
-
 /// In place of the number of a thread that has not begun.
 pub(super) const NOT_BEGUN: i32 = 1;
 
@@ -112,8 +108,7 @@ impl Stack {
             if let Some(stack) = STACKS.iter().find(free) {
                 return Ok(stack);
             }
-            let template = template();
-            let bytes = PAGE_SIZE + STACK_BYTES + template.bytes + CONTROL_BYTES;
+            let bytes = PAGE_SIZE + STACK_BYTES + storage::bytes() + CONTROL_BYTES;
             let base = vm::map_metadata(bytes)?;
             vm::protect(base..base + PAGE_SIZE, vm::Prot::NONE)?;
             // SAFETY: the list is accessed under its lock.
@@ -156,67 +151,14 @@ impl Stack {
         function: unsafe extern "C" fn(*mut c_void),
         argument: *mut c_void,
     ) -> usize {
-        let template = template();
         let thread_pointer = self.base + self.bytes - CONTROL_BYTES;
-        /// Words of the C library's control block whose places are part of the ABI: itself, its
-        /// vector, itself again, and the two secrets that compilers and setjmp use.
-        const SELF: usize = 0;
-        const VECTOR: usize = 1;
-        const SELF_AGAIN: usize = 2;
-        const SECRETS: [usize; 2] = [5, 6];
-        let vector = self.vector(thread_pointer, template);
-        // SAFETY: 1. all places lie in this stack's mapping, which only the caller uses; 2. each
-        // image lies at the place in the storage from which it was taken; 3. the control block has
-        // room for the words, and the area of restartable sequences lies in it or in the storage.
+        // SAFETY: 1. the words lie in this stack's mapping, which only the caller uses; 2. so does
+        // the storage, whose room `take` has made.
         unsafe {
             (self.top() as *mut [usize; 2])
                 .write([argument as usize, function as *const () as usize]);
-            for (below, image) in &template.images {
-                std::ptr::copy_nonoverlapping(
-                    image.as_ptr(),
-                    (thread_pointer - below) as *mut u8,
-                    image.len(),
-                );
-            }
-            std::ptr::write_bytes(thread_pointer as *mut u8, 0, CONTROL_BYTES / 2);
-            let control = thread_pointer as *mut usize;
-            control.add(SELF).write(thread_pointer);
-            control.add(VECTOR).write(vector);
-            control.add(SELF_AGAIN).write(thread_pointer);
-            for secret in SECRETS {
-                control
-                    .add(secret)
-                    .write((tls::thread_pointer() as *const usize).add(secret).read());
-            }
-            if template.rseq != 0 {
-                // No processor is known until it is registered.
-                const CPU_ID: usize = 4;
-                ((thread_pointer.wrapping_add_signed(template.rseq) + CPU_ID) as *mut i32)
-                    .write(-1);
-            }
+            write_storage(thread_pointer);
         }
-        tls::clear_of(thread_pointer);
         thread_pointer
-    }
-
-    /// The vector by which code finds the thread-local storage of a library by number: in the
-    /// second half of the control block. Its generation is the last there can be, so that the
-    /// loader never replaces it.
-    fn vector(&self, thread_pointer: usize, template: &Template) -> usize {
-        const ENTRY: usize = 2 * size_of::<usize>();
-        const UNALLOCATED: usize = usize::MAX;
-        const _: () = assert!((MODULES + 1) * ENTRY <= CONTROL_BYTES / 2);
-        let entries = (thread_pointer + CONTROL_BYTES / 2) as *mut [usize; 2];
-        // SAFETY: the entries lie in the second half of the control block, which is this thread's.
-        unsafe {
-            // The length comes before the vector, the generation first in it.
-            entries.write([MODULES - 1, 0]);
-            entries.add(1).write([usize::MAX >> 1, 0]);
-            for (number, below) in template.modules.iter().enumerate().skip(1) {
-                let value = if *below == 0 { UNALLOCATED } else { thread_pointer - below };
-                entries.add(1 + number).write([value, 0]);
-            }
-        }
-        entries as usize + ENTRY
     }
 }

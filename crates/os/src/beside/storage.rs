@@ -11,7 +11,7 @@ const STATIC_BYTES_MAX: usize = 4 << 30;
 /// Most that is copied of a library's: what ours needs, and the C library, is far less.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 /// Most libraries with thread-local storage that a thread of ours can reach through its vector.
-pub(super) const MODULES: usize = 250;
+const MODULES: usize = 250;
 
 /// The thread-local storage of the program's first thread when the process began, from which that
 /// of our threads is made.
@@ -104,4 +104,76 @@ fn rseq_offset() -> isize {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
         if offset.is_null() { 0 } else { *offset }
     }
+}
+
+/// Bytes at the thread pointer that belong to the C library: its struct pthread takes 2.3 KiB in
+/// glibc 2.36.
+pub(crate) const CONTROL_BYTES: usize = 2 * PAGE_SIZE;
+
+/// Bytes of storage below a thread pointer: whole pages.
+pub(crate) fn bytes() -> usize {
+    template().bytes
+}
+
+/// Writes the thread-local storage of a thread that does not run yet.
+///
+/// # Safety
+///
+/// [`bytes`] below the thread pointer and [`CONTROL_BYTES`] from there on are the caller's alone.
+pub(crate) unsafe fn write_storage(thread_pointer: usize) {
+    /// Words of the C library's control block whose places are part of the ABI: itself, its
+    /// vector, itself again, and the two secrets that compilers and setjmp use.
+    const SELF: usize = 0;
+    const VECTOR: usize = 1;
+    const SELF_AGAIN: usize = 2;
+    const SECRETS: [usize; 2] = [5, 6];
+    let template = template();
+    // SAFETY: 1. the caller's promise; 2. each image lies at the place in the storage from which it
+    // was taken; 3. the control block has room for the words, and the area of restartable sequences
+    // lies in it or in the storage.
+    unsafe {
+        for (below, image) in &template.images {
+            std::ptr::copy_nonoverlapping(
+                image.as_ptr(),
+                (thread_pointer - below) as *mut u8,
+                image.len(),
+            );
+        }
+        std::ptr::write_bytes(thread_pointer as *mut u8, 0, CONTROL_BYTES / 2);
+        let vector = vector(thread_pointer, template);
+        let control = thread_pointer as *mut usize;
+        control.add(SELF).write(thread_pointer);
+        control.add(VECTOR).write(vector);
+        control.add(SELF_AGAIN).write(thread_pointer);
+        for secret in SECRETS {
+            control.add(secret).write((tls::thread_pointer() as *const usize).add(secret).read());
+        }
+        if template.rseq != 0 {
+            // No processor is known until it is registered.
+            const CPU_ID: usize = 4;
+            ((thread_pointer.wrapping_add_signed(template.rseq) + CPU_ID) as *mut i32).write(-1);
+        }
+    }
+    tls::clear_of(thread_pointer);
+}
+
+/// The vector by which code finds the thread-local storage of a library by number: in the
+/// second half of the control block. Its generation is the last there can be, so that the
+/// loader never replaces it.
+fn vector(thread_pointer: usize, template: &Template) -> usize {
+    const ENTRY: usize = 2 * size_of::<usize>();
+    const UNALLOCATED: usize = usize::MAX;
+    const _: () = assert!((MODULES + 1) * ENTRY <= CONTROL_BYTES / 2);
+    let entries = (thread_pointer + CONTROL_BYTES / 2) as *mut [usize; 2];
+    // SAFETY: the entries lie in the second half of the control block, which is that thread's.
+    unsafe {
+        // The length comes before the vector, the generation first in it.
+        entries.write([MODULES - 1, 0]);
+        entries.add(1).write([usize::MAX >> 1, 0]);
+        for (number, below) in template.modules.iter().enumerate().skip(1) {
+            let value = if *below == 0 { UNALLOCATED } else { thread_pointer - below };
+            entries.add(1 + number).write([value, 0]);
+        }
+    }
+    entries as usize + ENTRY
 }

@@ -6,7 +6,7 @@ use super::stack::{self, Stack};
 use super::storage::template;
 use crate::job::Job;
 use crate::units::{Errno, check};
-use crate::{signal, tls};
+use crate::{pointer, signal, tls};
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::Ordering::Release;
 use syscalls::{Sysno, raw_syscall};
@@ -46,6 +46,7 @@ unsafe extern "C" fn run(job: *mut c_void) {
 
 /// Prepares a thread of ours: every signal blocked, a name, an area of restartable sequences.
 pub(super) fn begin_thread(name: &CStr) {
+    pointer::forget();
     tls::mark_engine_thread();
     signal::change_mask(libc::SIG_SETMASK, !(1 << (credentials::SIGNAL - 1)));
     let _ = rustix::thread::set_name(name);

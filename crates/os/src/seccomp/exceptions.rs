@@ -17,7 +17,9 @@
 //! process does: in a child the exceptions bound to it do not hold. What the program executes has
 //! an engine of its own, for which none does.
 
-use super::{ARCHITECTURE, Instruction, MASK, RET_ALLOW, branch, data, op, plain};
+use super::{
+    ARCHITECTURE, FOREIGN, FOREIGN_MASK, Instruction, MASK, RET_ALLOW, branch, data, op, plain,
+};
 use std::ops::Range;
 use syscalls::Sysno;
 
@@ -195,10 +197,12 @@ pub fn beginning(code: Range<usize>, passed_on: usize, own: &Own) -> Option<Vec<
     let mut filter = vec![
         plain(op::LOAD, data::ARCHITECTURE),
         branch(op::IF_EQUAL, ARCHITECTURE, 0, GO_ON),
-        // 1. What ends a handler, and the number that comes to ours.
+        // 1. What ends a handler, and the numbers that come to ours.
         plain(op::LOAD, data::NUMBER),
         branch(op::IF_EQUAL, Sysno::rt_sigreturn as u32, ALLOW, 0),
         branch(op::IF_EQUAL, MASK as u32, ALLOW, 0),
+        plain(op::AND, FOREIGN_MASK),
+        branch(op::IF_EQUAL, FOREIGN as u32, ALLOW, 0),
         // 2. From the engine's code?
         plain(op::LOAD, data::ADDRESS + 4),
         branch(op::IF_EQUAL, (code.start >> 32) as u32, 0, GO_ON),
@@ -415,10 +419,14 @@ mod tests {
         assert!(futex(INSIDE) && futex(0x7f12_3400_0000) && futex(0x7f12_3407_ffff));
         assert!(![PASSED_ON, 0x7f12_3408_0000, 0x7f12_33ff_ffff].into_iter().any(futex));
         assert!(!futex(INSIDE - (1 << 32)));
-        for number in [MASK, Sysno::rt_sigreturn as usize] {
+        for number in [MASK, Sysno::rt_sigreturn as usize, FOREIGN, FOREIGN + 1023] {
             assert!(allows(number, [0; 6], 5));
         }
-        assert!(![MASK - 1, MASK + 1].iter().any(|number| allows(*number, [0; 6], 5)));
+        assert!(
+            ![MASK - 1, MASK + 1, FOREIGN - 1, FOREIGN + 1024]
+                .iter()
+                .any(|number| allows(*number, [0; 6], 5))
+        );
         assert!(FREE.iter().all(|call| allows(*call as usize, [0; 6], INSIDE)));
     }
 

@@ -280,13 +280,50 @@ pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::
     sys::to_c_int(set_programs(new, old))
 }
 
+/// sigaltstack(2), by the program's own instructions with the stack pointer `sp`, in the handler
+/// that has stopped the call.
+///
+/// # Safety
+///
+/// As for sigaltstack(2).
+pub unsafe fn by_number(
+    new: *const libc::stack_t,
+    old: *mut libc::stack_t,
+    sp: usize,
+) -> Result<usize, Errno> {
+    let (low, high) = room(tls::signal_stack());
+    match foot() {
+        Some(foot) => note_programs(foot, new, old, sp, (low..high).contains(&sp)),
+        None => Err(Errno::NOMEM),
+    }
+}
+
+/// A block is that of a thread which has not begun: its signal stack.
+pub fn anew(base: usize) -> libc::stack_t {
+    let (low, high) = room(base);
+    // SAFETY: made by `map`, and nobody's yet.
+    unsafe { (*((base + PAGE_SIZE) as *const Foot)).programs.set(NONE) };
+    libc::stack_t { ss_sp: low as *mut _, ss_flags: 0, ss_size: high - low }
+}
+
 fn set_programs(new: *const libc::stack_t, old: *mut libc::stack_t) -> Result<usize, Errno> {
     let Some(foot) = foot().filter(|_| tls::is_program()) else { return call(new, old) };
-    let before = foot.programs.get();
     let here = overspill_os::vm::stack_address();
+    note_programs(foot, new, old, here, current().ss_flags & libc::SS_ONSTACK != 0)
+}
+
+/// sigaltstack(2) of who has the stack pointer `here`; `on_ours` is whether that is on our stack.
+fn note_programs(
+    foot: &Foot,
+    new: *const libc::stack_t,
+    old: *mut libc::stack_t,
+    here: usize,
+    on_ours: bool,
+) -> Result<usize, Errno> {
+    let before = foot.programs.get();
     // A handler that had to stay on our stack believes to be on its own.
-    let is_on = before.ss_flags & libc::SS_DISABLE == 0
-        && (is_on_programs(&before, here) || current().ss_flags & libc::SS_ONSTACK != 0);
+    let is_on =
+        before.ss_flags & libc::SS_DISABLE == 0 && (is_on_programs(&before, here) || on_ours);
     const AUTODISARM: i32 = 1 << 31;
     const SMALLEST: usize = 2048;
     // SAFETY: the caller's promise for both pointers.

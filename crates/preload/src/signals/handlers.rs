@@ -25,6 +25,7 @@ use crate::signals::{altstack, masks};
 use crate::sys;
 use overspill_os::copy;
 use overspill_os::lock::RawLock;
+use overspill_os::pointer::{overspill_own_pointer, overspill_programs_pointer};
 use overspill_os::signal::{Blocked, KernelAction, begin_handler, change_mask, end_handler};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
@@ -130,6 +131,10 @@ struct Call {
     signal: usize,
     info: usize,
     context: *mut c_void,
+    /// Whether the thread had another thread pointer than the engine's.
+    foreign: usize,
+    /// A register of who has called this, if it was not the kernel.
+    saved: usize,
     _aligned: usize,
 }
 
@@ -158,8 +163,13 @@ global_asm!(
     "mov [rsp + {signal}], rdi",
     "mov [rsp + {info}], rsi",
     "mov [rsp + {context}], rdx",
+    "mov [rsp + {saved}], rbx",
+    ".cfi_offset rbx, {saved} - {frame} - 16",
+    "call {enter}",
+    "mov [rsp + {foreign}], rax",
     "mov rdi, rsp",
     "call {begin}",
+    "call {leave}",
     "mov rbx, rsp",
     "cmp qword ptr [rbx + {stack}], 0",
     "je 1f",
@@ -189,8 +199,15 @@ global_asm!(
     ".globl overspill_handler_back",
     "overspill_handler_back:",
     "lea rsp, [rbp - {frame}]",
+    "call {enter}",
     "mov rdi, rsp",
     "call {end}",
+    "cmp qword ptr [rsp + {foreign}], 0",
+    "je 2f",
+    "call {leave}",
+    "2:",
+    "mov rbx, [rsp + {saved}]",
+    ".cfi_restore rbx",
     "leave",
     ".cfi_def_cfa rsp, 8",
     "ret",
@@ -207,13 +224,37 @@ global_asm!(
     SIGALTSTACK = const libc::SYS_sigaltstack,
     SIGPROCMASK = const libc::SYS_rt_sigprocmask,
     SETMASK = const libc::SIG_SETMASK,
+    foreign = const offset_of!(Call, foreign),
+    saved = const offset_of!(Call, saved),
     begin = sym begin,
     end = sym end,
+    enter = sym overspill_own_pointer,
+    leave = sym overspill_programs_pointer,
 );
 
 unsafe extern "C" {
-    fn overspill_handler();
+    fn overspill_handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void);
     fn overspill_handler_back();
+}
+
+/// A signal of ours is handled so; those with a signal stack of the program's own are called here.
+pub fn note(signal: c_int, wanted: &libc::sigaction) {
+    let own = if wanted.sa_flags & libc::SA_NODEFER != 0 { 0 } else { 1 << (signal - 1) };
+    ENTRIES[signal as usize].write(Wanted {
+        handler: wanted.sa_sigaction,
+        flags: wanted.sa_flags,
+        mask: kernels(&wanted.sa_mask) | own,
+    });
+}
+
+/// [`overspill_handler`], for who has got a signal of ours.
+pub extern "C" fn on_programs_stack(
+    signal: c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+) {
+    // SAFETY: what the kernel has passed.
+    unsafe { overspill_handler(signal, info, context) }
 }
 
 fn ours() -> usize {
@@ -304,14 +345,17 @@ extern "C" fn default_action(signal: c_int, info: *const libc::siginfo_t) {
 
 /// Takes over the handlers that the program has set without us.
 pub fn adopt(real: Sigaction) {
-    let is_others = |signal: &c_int| *signal != libc::SIGBUS && *signal != libc::SIGSYS;
-    for signal in (1..SIGNALS as c_int).filter(is_others) {
+    for signal in 1..SIGNALS as c_int {
         // SAFETY: actions that live through the calls; a zeroed one is valid.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             let known = real(signal, std::ptr::null(), &mut action) == 0;
-            if known && !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
-                set(real, signal, Some(action), None);
+            if !known || matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+                continue;
+            }
+            match signal {
+                libc::SIGBUS | libc::SIGSYS => note(signal, &action),
+                _ => drop(set(real, signal, Some(action), None)),
             }
         }
     }

@@ -201,7 +201,7 @@ struct CallSite {
 
 /// Where each `syscall` of a library's code begins. A C library has some six hundred in two million
 /// bytes, and every process looks for them: many bytes at a time, in a tenth of a millisecond.
-fn syscalls(bytes: &[u8]) -> impl Iterator<Item = usize> {
+pub fn syscalls(bytes: &[u8]) -> impl Iterator<Item = usize> {
     const STEP: usize = 64;
     let [first, second] = SYSCALL;
     let may_have = move |start: usize| {

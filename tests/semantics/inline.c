@@ -1,0 +1,177 @@
+/*
+ * System calls by instructions of the program's own: mappings, signal handlers, masks, signal
+ * stacks, threads and children, with the C library beside them.
+ */
+#include "common.h"
+#include <sched.h>
+#include <sys/syscall.h>
+
+/* A call whose number is in the code. */
+#define CALL(number, a, b, c, d, e, f)                                                             \
+    ({                                                                                             \
+        register long r10 __asm__("r10") = (long)(d);                                              \
+        register long r8 __asm__("r8") = (long)(e);                                                \
+        register long r9 __asm__("r9") = (long)(f);                                                \
+        long result;                                                                               \
+        __asm__ volatile("mov %[nr], %%eax\n\tsyscall"                                             \
+                         : "=a"(result)                                                            \
+                         : [nr] "i"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)    \
+                         : "rcx", "r11", "memory");                                                \
+        result;                                                                                    \
+    })
+
+#define MAP_PLAIN (MAP_PRIVATE | MAP_ANONYMOUS)
+#define BYTES (64 * MIB)
+
+struct kernel_action {
+    void (*handler)(int, siginfo_t *, void *);
+    unsigned long flags;
+    void (*restorer)(void);
+    uint64_t mask;
+};
+
+__asm__(".text\nown_restorer:\n\tmov $15, %rax\n\tsyscall\n");
+extern void own_restorer(void);
+
+#define OWN_RESTORER 0x04000000
+
+static char *map(size_t len, int prot)
+{
+    return (char *)CALL(SYS_mmap, 0, len, prot, MAP_PLAIN, -1, 0);
+}
+
+/* 1. Mappings of several times the budget: written, read, moved, protected, given back. */
+static void mappings(void)
+{
+    char *block = map(BYTES, PROT_READ | PROT_WRITE);
+    check((unsigned long)block < -4096ul, "mmap");
+    for (size_t at = 0; at < BYTES; at += PAGE)
+        *(uint64_t *)(block + at) = at * 7 + 1;
+    uint64_t wrong = 0;
+    for (size_t at = 0; at < BYTES; at += PAGE)
+        wrong += *(uint64_t *)(block + at) != at * 7 + 1;
+    check(wrong == 0, "64 MiB are as they were written");
+    check(CALL(SYS_madvise, block, MIB, MADV_DONTNEED, 0, 0, 0) == 0, "madvise");
+    check(block[0] == 0 && block[PAGE] == 0 && *(uint64_t *)(block + MIB) == MIB * 7 + 1,
+          "what is dropped is zero");
+    char *moved = (char *)CALL(SYS_mremap, block, BYTES, BYTES + MIB, MREMAP_MAYMOVE, 0, 0);
+    check(*(uint64_t *)(moved + 2 * MIB) == 2 * MIB * 7 + 1, "mremap");
+    check(CALL(SYS_mprotect, moved, PAGE, PROT_NONE, 0, 0, 0) == 0, "mprotect");
+    check(CALL(SYS_munmap, moved, BYTES + MIB, 0, 0, 0, 0) == 0, "munmap");
+    check(CALL(SYS_mmap, 0, 0, PROT_READ, MAP_PLAIN, -1, 0) == -EINVAL, "mmap of nothing");
+    /* A reservation that is filled piece by piece. */
+    char *reserved = map(BYTES, PROT_NONE);
+    char *piece = (char *)CALL(SYS_mmap, reserved + MIB, MIB, PROT_READ | PROT_WRITE,
+                               MAP_PLAIN | MAP_FIXED, -1, 0);
+    check(piece == reserved + MIB, "a piece of a reservation");
+    memset(piece, 3, MIB);
+    check(CALL(SYS_munmap, reserved, BYTES, 0, 0, 0, 0) == 0, "all of it is given back");
+}
+
+/* 2. Handlers, on a signal stack in managed memory. */
+static volatile sig_atomic_t handled;
+static char *volatile on_stack;
+static char *volatile bad;
+
+static void on_fault(int signal UNUSED, siginfo_t *info, void *context UNUSED)
+{
+    char here;
+    on_stack = &here;
+    handled += info->si_addr == bad;
+    CALL(SYS_mprotect, bad, PAGE, PROT_READ | PROT_WRITE, 0, 0, 0);
+}
+
+static void on_user(int signal, siginfo_t *info UNUSED, void *context UNUSED)
+{
+    handled += signal;
+}
+
+static void handlers(void)
+{
+    size_t size = 64 << 10;
+    char *memory = map(size, PROT_READ | PROT_WRITE);
+    stack_t stack = {.ss_sp = memory, .ss_size = size};
+    stack_t before;
+    check(CALL(SYS_sigaltstack, &stack, &before, 0, 0, 0, 0) == 0 &&
+              before.ss_flags == SS_DISABLE,
+          "sigaltstack");
+    check(CALL(SYS_sigaltstack, 0, &before, 0, 0, 0, 0) == 0 && before.ss_sp == memory &&
+              before.ss_size == size,
+          "it is read back");
+    struct kernel_action action = {on_fault, SA_SIGINFO | SA_ONSTACK | OWN_RESTORER, own_restorer,
+                                   0};
+    struct kernel_action old;
+    check(CALL(SYS_rt_sigaction, SIGSEGV, &action, &old, 8, 0, 0) == 0 && !old.handler,
+          "rt_sigaction");
+    bad = map(PAGE, PROT_NONE);
+    *bad = 1;
+    check(handled == 1 && on_stack >= memory && on_stack < memory + size,
+          "a fault is handled on the signal stack");
+    check(CALL(SYS_rt_sigaction, SIGSEGV, 0, &old, 8, 0, 0) == 0 && old.handler == on_fault &&
+              old.flags == action.flags && old.restorer == own_restorer,
+          "the action is read back");
+    action.handler = on_user;
+    handled = 0;
+    for (int signal = 1; signal < 65; signal++) {
+        if (signal != SIGKILL && signal != SIGSTOP && signal != 32 && signal != 33)
+            CALL(SYS_rt_sigaction, signal, &action, 0, 8, 0, 0);
+    }
+    int sum = 0;
+    int sent[] = {SIGUSR1, SIGBUS, SIGSYS, SIGSEGV, SIGURG};
+    for (int n = 0; n < 5; n++) {
+        sum += sent[n];
+        raise(sent[n]);
+    }
+    check(handled == sum, "all signals are handled");
+    uint64_t all = ~0ul, found = 0;
+    check(CALL(SYS_rt_sigprocmask, SIG_SETMASK, &all, &found, 8, 0, 0) == 0 && found == 0,
+          "rt_sigprocmask");
+    handled = 0;
+    raise(SIGBUS);
+    raise(SIGUSR1);
+    check(handled == 0, "nothing comes while it is blocked");
+    uint64_t none = 0;
+    CALL(SYS_rt_sigprocmask, SIG_SETMASK, &none, &found, 8, 0, 0);
+    check(handled == SIGBUS + SIGUSR1, "and then it does");
+    check((found | 1ul << (SIGKILL - 1) | 1ul << (SIGSTOP - 1)) == ~0ul, "the mask is read back");
+    stack.ss_flags = SS_DISABLE;
+    CALL(SYS_sigaltstack, &stack, 0, 0, 0, 0, 0);
+}
+
+/* 3. Children. */
+static void children(void)
+{
+    char *shared = map(8 * MIB, PROT_READ | PROT_WRITE);
+    memset(shared, 5, 8 * MIB);
+    fflush(stdout);
+    long pid = CALL(SYS_fork, 0, 0, 0, 0, 0, 0);
+    if (pid == 0) {
+        int right = 1;
+        for (size_t at = 0; at < 8 * MIB; at += PAGE)
+            right &= shared[at] == 5;
+        memset(shared, 6, 8 * MIB);
+        char *more = map(32 * MIB, PROT_READ | PROT_WRITE);
+        memset(more, 7, 32 * MIB);
+        CALL(SYS_exit_group, right && more[5] == 7 ? 7 : 1, 0, 0, 0, 0, 0);
+    }
+    int status;
+    check(waitpid((pid_t)pid, &status, 0) == pid && WEXITSTATUS(status) == 7, "a child by fork");
+    check(shared[MIB] == 5, "its memory is its own");
+    pid = CALL(SYS_clone, SIGCHLD, 0, 0, 0, 0, 0);
+    if (pid == 0)
+        CALL(SYS_exit_group, shared[2 * MIB], 0, 0, 0, 0, 0);
+    check(waitpid((pid_t)pid, &status, 0) == pid && WEXITSTATUS(status) == 5, "a child by clone");
+}
+
+int main(void)
+{
+    mappings();
+    handlers();
+    children();
+    size_t pages = 32 * MIB / PAGE;
+    char *block = malloc(pages * PAGE);
+    fill(block, pages, 9);
+    check(bad_pages(block, pages, 9) == 0, "the C library's heap is there too");
+    free(block);
+    return failures != 0;
+}
