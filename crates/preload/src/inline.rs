@@ -19,8 +19,8 @@
 //!   ([`again`]).
 //!
 //! The code is read from its file: what was read in memory would count as the program's from then
-//! on. Every process is looked at when it wakes; a small program, and one without libraries, when
-//! it starts ([`maps`]), since nothing else may wake it.
+//! on. Every process is looked at when it wakes; one without libraries when it starts ([`maps`]),
+//! since nothing else may wake it.
 
 use crate::memory::{self, touch::touch};
 use crate::route::pages_touched;
@@ -62,10 +62,10 @@ const REPLACED: [i64; 25] = [
     libc::SYS_rseq,
 ];
 
-/// Code of an executable that is not looked at when the program starts, unless it has no libraries;
-/// and that is not looked at at all.
-const SMALL: usize = 256 << 10;
+/// The longest code of an executable that is looked at, which takes 0.3 ms a MiB: one that has
+/// libraries will mostly leave such calls to them.
 const MOST: usize = 64 << 20;
+const MOST_WITH_LIBRARIES: usize = 8 << 20;
 
 /// `mov eax, number` and `mov rax, number`: what comes before the number, of 32 bits.
 const LOADS: [&[u8]; 2] = [&[0xb8], &[0x48, 0xc7, 0xc0]];
@@ -209,15 +209,18 @@ fn is_possible() -> bool {
     pointer::is_possible() && !confined::is_confined()
 }
 
-/// Whether the program maps memory by instructions of its own, as far as it is looked at when it
-/// starts.
+/// The executable, if its code is looked at.
+fn looked_at() -> Option<image::Executable> {
+    image::executable().filter(|executable| {
+        let most = if executable.has_libraries { MOST_WITH_LIBRARIES } else { MOST };
+        executable.code.len() <= most && is_possible()
+    })
+}
+
+/// Whether the program has no libraries, and maps memory by instructions of its own.
 pub fn maps() -> bool {
     let _internal = tls::Internal::enter();
-    let looked_at = |executable: &image::Executable| {
-        let most = if executable.has_libraries { SMALL } else { MOST };
-        executable.code.len() <= most
-    };
-    let executable = image::executable().filter(looked_at).filter(|_| is_possible());
+    let executable = looked_at().filter(|executable| !executable.has_libraries);
     executable.is_some_and(|executable| {
         sites(&executable).iter().any(|site| i64::from(site.number) == libc::SYS_mmap)
     })
@@ -227,8 +230,7 @@ pub fn maps() -> bool {
 /// cannot be changed its calls stay as they are, and what they map is not managed.
 pub fn start() {
     let _internal = tls::Internal::enter();
-    let executable = image::executable().filter(|executable| executable.code.len() <= MOST);
-    let Some(executable) = executable.filter(|_| is_possible()) else { return };
+    let Some(executable) = looked_at() else { return };
     trap::answer_replaced_by(call);
     for Site { at, number } in sites(&executable) {
         let Some(pages) = pages_touched(at, NUMBER_BYTES) else { continue };
