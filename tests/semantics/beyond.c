@@ -26,9 +26,10 @@ static void keep(int milliseconds)
     usleep((useconds_t)milliseconds * 1000);
 }
 
-/* As a runtime maps memory that has system calls of its own. */
+/* As a runtime maps memory that has system calls of its own, by a number that its code has not. */
 static void *map_directly(size_t bytes)
 {
+    volatile long number = SYS_mmap;
     long result;
     register long flags __asm__("r10") = MAP_PRIVATE | MAP_ANONYMOUS;
     register long file __asm__("r8") = -1;
@@ -36,7 +37,7 @@ static void *map_directly(size_t bytes)
 
     __asm__ volatile("syscall"
                      : "=a"(result)
-                     : "a"(SYS_mmap), "D"(0), "S"(bytes), "d"(PROT_READ | PROT_WRITE), "r"(flags),
+                     : "a"(number), "D"(0), "S"(bytes), "d"(PROT_READ | PROT_WRITE), "r"(flags),
                        "r"(file), "r"(offset)
                      : "rcx", "r11", "memory");
     return (void *)result;

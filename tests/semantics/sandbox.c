@@ -161,32 +161,35 @@ static void threads(void)
 
 /* ---- What shares the memory ---- */
 
-/* How many filters a thread has, by its folder in /proc; -1 where there is none, or one of the
+#define FILTERS "Seccomp_filters: %d"
+#define USER "Uid: %d"
+
+/* A number of a thread's status, by its folder in /proc; -1 where there is none, or one of the
    kernel's that works for a ring. */
-static int filters_of(const char *folder)
+static int status_of(const char *folder, const char *what)
 {
     char path[320], line[256];
-    int count = -1, is_worker = 0;
+    int number = -1, is_worker = 0;
     snprintf(path, sizeof path, "%s/status", folder);
     FILE *status = fopen(path, "r");
     while (status && fgets(line, sizeof line, status)) {
         is_worker |= strncmp(line, "Name:\tiou-", 10) == 0;
         if (!is_worker)
-            sscanf(line, "Seccomp_filters: %d", &count);
+            sscanf(line, what, &number);
     }
     if (status)
         fclose(status);
-    return count;
+    return number;
 }
 
-/* Whoever shares the memory of a process in a sandbox is in it too. */
-static void none_is_outside(pid_t process, const char *when)
+/* Whoever shares the memory of a process in a sandbox is in it too, or has its user. */
+static void none_is_outside(pid_t process, const char *what, const char *when)
 {
     char folder[300];
     struct dirent *entry, *thread;
     DIR *all = opendir("/proc");
     snprintf(folder, sizeof folder, "/proc/%d", process);
-    int own = filters_of(folder), outside = 0;
+    int own = status_of(folder, what), outside = 0;
     while (all && (entry = readdir(all))) {
         pid_t other = (pid_t)atoi(entry->d_name);
         if (other <= 0 || other == process || syscall(SYS_kcmp, process, other, KCMP_VM, 0, 0) != 0)
@@ -197,15 +200,15 @@ static void none_is_outside(pid_t process, const char *when)
             if (thread->d_name[0] == '.')
                 continue;
             snprintf(folder, sizeof folder, "/proc/%d/task/%s", other, thread->d_name);
-            int count = filters_of(folder);
-            outside += count != own && count != -1;
+            int number = status_of(folder, what);
+            outside += number != own && number != -1;
         }
         if (threads)
             closedir(threads);
     }
     if (all)
         closedir(all);
-    check(own > 0 && outside == 0, "%s: %d threads outside of the sandbox", when, outside);
+    check(own >= 0 && outside == 0, "%s: %d threads outside of the sandbox", when, outside);
 }
 
 /* Two filters, of root and of somebody without rights; and what is used afterwards. */
@@ -237,7 +240,7 @@ static void beside(int is_root)
     }
     close(told[1]);
     for (int filters = 1; filters <= 2 && read(told[0], &byte, 1) == 1; filters++) {
-        none_is_outside(pid, is_root ? "root" : "somebody");
+        none_is_outside(pid, FILTERS, is_root ? "root" : "somebody");
         if (write(seen[1], &byte, 1) != 1)
             die("seen");
     }
@@ -248,6 +251,43 @@ static void beside(int is_root)
         close(seen[i]);
     }
     close(told[0]);
+}
+
+/* The child of a vfork puts itself into a sandbox, not its parent, which goes on to be followed. */
+static void vforks(void)
+{
+    int told[2], seen[2];
+    char byte = 0;
+    if (pipe(told) != 0 || pipe(seen) != 0)
+        die("pipe");
+    pid_t pid = fork_flushed();
+    if (pid == 0) {
+        pressure(24);
+        pid_t child = vfork();
+        if (child == 0) {
+            prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+            _exit(0);
+        }
+        if (child < 0 || reap(child) != 0)
+            die("vfork");
+        if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+            die("setuid");
+        if (write(told[1], &byte, 1) != 1 || read(seen[0], &byte, 1) != 1)
+            die("told");
+        _exit(0);
+    }
+    close(told[1]);
+    if (read(told[0], &byte, 1) == 1) {
+        none_is_outside(pid, FILTERS, "after a vfork");
+        none_is_outside(pid, USER, "another user after a vfork");
+    }
+    if (write(seen[1], &byte, 1) != 1)
+        die("seen");
+    check(reap(pid) == 0, "a process whose vforked child has a filter");
+    close(told[0]);
+    close(seen[0]);
+    close(seen[1]);
 }
 
 /* ---- What others are kept from ---- */
@@ -404,6 +444,7 @@ int main(void)
     threads();
     beside(1);
     beside(0);
+    vforks();
     gadgets();
     forks();
     /* What is no filter is refused as ever. */

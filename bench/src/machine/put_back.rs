@@ -327,13 +327,15 @@ mod tests {
     #[test]
     fn one_has_the_lock_until_it_is_done() {
         let file = file("put-back-lock", "");
-        let attempt = || lock(&file, Duration::ZERO);
-        let first = attempt().unwrap();
-        assert!(attempt().unwrap_err().to_string().starts_with("another overspill-bench"));
+        let attempt = |patience| lock(&file, patience);
+        let first = attempt(PATIENCE).unwrap();
+        let taken = attempt(Duration::ZERO).unwrap_err();
+        assert!(taken.to_string().starts_with("another overspill-bench"));
         drop(first);
-        attempt().unwrap();
+        // A process that another test makes just now has the lock until it executes its program.
+        attempt(PATIENCE).unwrap();
         fs::remove_file(&file).unwrap();
-        assert!(attempt().unwrap_err().to_string().contains("cannot be locked"));
+        assert!(attempt(PATIENCE).unwrap_err().to_string().contains("cannot be locked"));
     }
 
     #[test]

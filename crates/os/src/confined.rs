@@ -41,9 +41,10 @@ fn own_program() -> i32 {
     program().as_raw_nonzero().get()
 }
 
-/// The process puts a filter on itself by `call`, or fails to.
+/// The process puts a filter on itself by `call`, or fails to. What the child of a vfork puts on
+/// itself is not for its parent, whose memory it has.
 pub fn enter<R>(call: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
-    FIRST.enter(call)
+    if getpid() == program() { FIRST.enter(call) } else { call() }
 }
 
 /// Whether the process has a filter of the program's. Threads that the filter was not put on are

@@ -6,7 +6,7 @@
 //!
 //! Bottom up, each knowing only those before it: sizes and error numbers (`units`), [`lock`] (held
 //! over forks), [`copy`] (of memory that may not be there), [`cpu`], [`region`] (for users of the
-//! library), `task` (threads by number), [`tls`], [`pointer`] (whose storage a thread has),
+//! library), `task` (threads by number), [`tls`], [`mod@pointer`] (whose storage a thread has),
 //! `process` (in the program or beside it), [`confined`] (under a filter of the program's),
 //! [`seccomp`] (stopping system calls), [`descriptors`], [`directory`] (held open), [`signal`],
 //! `report`, `job`, [`vm`] (mappings), [`arena`] (the memory behind page frames), [`stack`],

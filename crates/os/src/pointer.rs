@@ -6,7 +6,7 @@
 //!
 //! Which storage is a thread's says the base of its GS segment, which neither the C library nor
 //! runtimes that set the thread pointer use, whichever stack a handler runs on. It is looked at
-//! only once there is a foreign thread, and is the address of a thread's [`Words`], or it is not
+//! only once there is a foreign thread, and is the address of a thread's `Words`, or it is not
 //! ours. Both bases are read and written by instructions, which the kernel must allow
 //! ([`is_possible`]: Linux 5.9 on processors since 2012). No locks.
 
