@@ -25,9 +25,9 @@ use std::time::Duration;
 /// at the gate of reclaim.
 const BATCH_PAGES: u64 = 256;
 /// Batches of a request in a row that may find too little before a process is done with it, as it
-/// has nothing more: others may hold what there is for the moment, and a program that is busy on a
-/// busy machine may have all of it. As many as the kernel's attempts (mm/memcontrol.c).
-const SHORT_MAX: u64 = 16;
+/// has nothing more: others may hold what there is for the moment. The kernel makes 16 attempts in
+/// a row; here there is mostly a nap between two.
+const SHORT_MAX: u64 = 4;
 /// What is too little: less than this part of what was wanted. A program that is busy takes pages
 /// back as they leave.
 const SHORT_PART: usize = 8;
