@@ -2,40 +2,14 @@
  * Threads that the C library knows nothing of: made by clone(2) with a thread pointer of the
  * program's own, on stacks in managed memory. They run no function of the C library's.
  */
-#include "common.h"
+#include "own_calls.h"
 #include <asm/prctl.h>
 #include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
 
 #define THREADS 16
 #define BYTES (4 * MIB)
 #define STACK (64 << 10)
-
-#define CALL(number, a, b, c, d, e, f)                                                             \
-    ({                                                                                             \
-        register long r10 __asm__("r10") = (long)(d);                                              \
-        register long r8 __asm__("r8") = (long)(e);                                                \
-        register long r9 __asm__("r9") = (long)(f);                                                \
-        long result;                                                                               \
-        __asm__ volatile("mov %[nr], %%eax\n\tsyscall"                                             \
-                         : "=a"(result)                                                            \
-                         : [nr] "i"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)    \
-                         : "rcx", "r11", "memory");                                                \
-        result;                                                                                    \
-    })
-
-struct kernel_action {
-    void (*handler)(int, siginfo_t *, void *);
-    unsigned long flags;
-    void (*restorer)(void);
-    uint64_t mask;
-};
-
-__asm__(".text\nown_restorer:\n\tmov $15, %rax\n\tsyscall\n");
-extern void own_restorer(void);
-
-#define OWN_RESTORER 0x04000000
 
 /* What the thread pointer leads to. */
 struct own {
