@@ -6,30 +6,24 @@
 //! for this purpose. The sibling goes first, while the program still has the right to send it
 //! signals.
 //!
-//! Locks: `CHANGING`, which the thread holds that makes a change.
+//! Locks: that of its request.
 
 use super::request::Request;
-use super::stack::{NOT_BEGUN, Stack, for_each_thread};
+use super::stack::Stack;
 use crate::confined;
-use crate::lock::RawLock;
 use crate::process;
 use crate::report::report;
 use crate::units::Errno;
-use rustix::thread::futex;
 use std::arch::global_asm;
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::Ordering::Relaxed;
 use syscalls::{Sysno, raw_syscall};
 
 /// SIGSETXID of the C library, which no program can have a handler for.
 pub const SIGNAL: i32 = 33;
-/// How often the threads are looked at for a millisecond before they are left as they are.
+/// How often the threads are looked at before they are left as they are.
 const LOOKS: u32 = 1000;
-const LOOK: futex::Timespec = futex::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-static CHANGING: RawLock = RawLock::new();
 static CALL: Request = Request::new();
-/// Counts threads that have made a call, for the program to sleep on.
-static MADE: AtomicU32 = AtomicU32::new(0);
 
 global_asm!(
     ".pushsection .text.overspill_credentials_return,\"ax\",@progbits",
@@ -97,12 +91,10 @@ extern "C" fn on_signal(_: i32, info: *const Queued, _: *mut libc::c_void) {
             return;
         }
         let made = &(*(value as *const Stack)).change;
-        let Some(request) = CALL.due(made.load(Relaxed)) else { return };
+        let Some(due) = CALL.due(made.load(Relaxed)) else { return };
         // Whether it may is for the kernel to say, as it says to the program.
-        let _ = request.make();
-        made.store(request.change, Release);
-        MADE.fetch_add(1, Release);
-        raw_syscall!(Sysno::futex, &raw const MADE, libc::FUTEX_WAKE, 1);
+        let _ = due.make();
+        CALL.note_made(made, due.change);
     }
 }
 
@@ -118,31 +110,17 @@ pub fn change(call: Sysno, arguments: [usize; 3]) {
         // The filter's exceptions do not know the sibling's number.
         return report("in a sandbox the engine's threads keep the user that the program had");
     }
-    CHANGING.with(|| {
-        let [a, b, c] = arguments;
-        let change = CALL.set(call, [a, b, c, 0, 0]);
-        for look in 0..LOOKS {
-            let made = MADE.load(Acquire);
-            // A thread that another makes meanwhile has the credentials of either state.
-            let mut left = false;
-            for_each_thread(|stack, number| {
-                if stack.change.load(Acquire) != change {
-                    left |= number == NOT_BEGUN
-                        || ask(sibling, number, Some(stack), look) != Err(Errno::SRCH);
-                }
-            });
-            if !left {
-                return;
-            }
-            let _ = futex::wait(&MADE, futex::Flags::empty(), made, Some(&LOOK));
-        }
+    let [a, b, c] = arguments;
+    let call = (call, [a, b, c, 0, 0]);
+    let ask = |stack, number, look| ask(sibling, number, Some(stack), look);
+    if !CALL.have_made(call, LOOKS, |stack| &stack.change, ask) {
         report("the engine's threads keep the user that the program had");
-    });
+    }
 }
 
-/// In the child of a fork: another thread of its parent may have been making a change.
+/// In the child of a fork.
 pub(super) fn reset_in_child() {
-    CHANGING.unlock();
+    CALL.reset_in_child();
 }
 
 /// The last change.

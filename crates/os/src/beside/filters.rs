@@ -10,34 +10,27 @@
 //!    sandbox, whose filter knows no such signal, it wakes by itself.
 //! 4. A thread that another makes has its filters.
 //!
-//! Locks: `CHANGING`, which the thread holds that has the sibling put a filter on.
+//! Locks: that of its request.
 
 use super::request::Request;
-use super::stack::{NOT_BEGUN, for_each_thread, own};
+use super::stack::own;
 use super::{calls, credentials, watch};
-use crate::lock::RawLock;
 use crate::report::report;
-use crate::units::Errno;
 use crate::{confined, process};
-use rustix::thread::futex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use syscalls::Sysno;
 
-/// How often the threads are looked at, for a millisecond each, before they are left as they are.
+/// How often the threads are looked at before they are left as they are.
 const LOOKS: u32 = 5000;
-const LOOK: futex::Timespec = futex::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-static CHANGING: RawLock = RawLock::new();
 static CALL: Request = Request::new();
-/// Whether threads are asked to come by.
-static WANTED: AtomicBool = AtomicBool::new(false);
-/// Counts threads that have made a call, for the program to sleep on.
-static MADE: AtomicU32 = AtomicU32::new(0);
+/// How many filters threads are asked to come by for.
+static WANTED: AtomicU32 = AtomicU32::new(0);
 
-/// In the child of a fork: another thread of its parent may have been putting one on.
+/// In the child of a fork.
 pub(super) fn reset_in_child() {
-    WANTED.store(false, Release);
-    CHANGING.unlock();
+    WANTED.store(0, Release);
+    CALL.reset_in_child();
 }
 
 /// The last filter.
@@ -49,7 +42,7 @@ pub(super) fn last() -> u32 {
 /// on it. A look at one word, mostly.
 #[inline]
 pub fn come_by() {
-    if WANTED.load(Acquire) {
+    if WANTED.load(Acquire) != 0 {
         follow();
     }
 }
@@ -62,9 +55,7 @@ fn follow() {
     if let Err(errno) = unsafe { due.make() } {
         report(format_args!("a thread of the engine is not under the program's filter ({errno})"));
     }
-    stack.filter.store(due.change, Release);
-    MADE.fetch_add(1, Release);
-    let _ = futex::wake(&MADE, futex::Flags::empty(), 1);
+    CALL.note_made(&stack.filter, due.change);
 }
 
 /// Has each thread of the sibling make a call of seccomp(2) or prctl(2), which the program has
@@ -76,29 +67,19 @@ pub fn have_follow(call: Sysno, arguments: [usize; 5]) -> bool {
     if rustix::process::getpid() != process::program() {
         return true;
     }
-    CHANGING.with(|| {
-        let change = CALL.set(call, arguments);
-        WANTED.store(true, Release);
-        let is_unheard = confined::is_child();
-        for look in 0..LOOKS {
-            let made = MADE.load(Acquire);
-            let mut left = false;
-            for_each_thread(|stack, number| {
-                if stack.filter.load(Acquire) != change {
-                    left |= number == NOT_BEGUN
-                        || is_unheard
-                        || credentials::ask(sibling, number, None, look) != Err(Errno::SRCH);
-                }
-            });
-            if !left {
-                WANTED.store(false, Release);
-                return true;
-            }
-            calls::nudge();
-            watch::nudge();
-            let _ = futex::wait(&MADE, futex::Flags::empty(), made, Some(&LOOK));
-        }
+    let is_unheard = confined::is_child();
+    let ask = |_, number, look| {
+        calls::nudge();
+        watch::nudge();
+        if is_unheard { Ok(()) } else { credentials::ask(sibling, number, None, look) }
+    };
+    WANTED.fetch_add(1, Release);
+    let all = CALL.have_made((call, arguments), LOOKS, |stack| &stack.filter, ask);
+    if all {
+        WANTED.fetch_sub(1, Release);
+    } else {
+        // Who comes by later puts it on then.
         report("the engine's process is not under the program's filter");
-        false
-    })
+    }
+    all
 }

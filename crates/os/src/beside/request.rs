@@ -1,6 +1,11 @@
-//! A system call that each thread of the sibling is to make once. No locks.
+//! A system call that each thread of the sibling is to make once.
+//!
+//! Locks: that of the request, which the thread holds that has the call made.
 
+use super::stack::{NOT_BEGUN, Stack, for_each_thread};
+use crate::lock::RawLock;
 use crate::units::{Errno, check};
+use rustix::thread::futex;
 use std::sync::atomic::{
     AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
 };
@@ -8,9 +13,14 @@ use syscalls::{Sysno, raw_syscall};
 
 /// Arguments of a call.
 const ARGUMENTS: usize = 5;
+/// How long threads are waited for between two looks at them.
+const LOOK: futex::Timespec = futex::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// What is to be made.
 pub(super) struct Request {
+    lock: RawLock,
+    /// Counts threads that have made a call, for who waits for them to sleep on.
+    made: AtomicU32,
     /// The number in the kernel, and the arguments.
     words: [AtomicUsize; 1 + ARGUMENTS],
     /// Which change it is, for threads to know whether they have made it; odd while the words
@@ -27,7 +37,17 @@ pub(super) struct Due {
 
 impl Request {
     pub(super) const fn new() -> Request {
-        Request { words: [const { AtomicUsize::new(0) }; 1 + ARGUMENTS], change: AtomicU32::new(0) }
+        Request {
+            lock: RawLock::new(),
+            made: AtomicU32::new(0),
+            words: [const { AtomicUsize::new(0) }; 1 + ARGUMENTS],
+            change: AtomicU32::new(0),
+        }
+    }
+
+    /// In the child of a fork: another thread of its parent may have been having a call made.
+    pub(super) fn reset_in_child(&self) {
+        self.lock.unlock();
     }
 
     /// The last change.
@@ -35,8 +55,44 @@ impl Request {
         self.change.load(Acquire) & !1
     }
 
+    /// Has each thread of the sibling make a call, and looks at them so many times before they are
+    /// left as they are; whether all have made it. `cell` has the last change that a thread has
+    /// made, and `ask` asks it, at each look.
+    pub(super) fn have_made(
+        &self,
+        (call, arguments): (Sysno, [usize; ARGUMENTS]),
+        looks: u32,
+        cell: fn(&Stack) -> &AtomicU32,
+        ask: impl Fn(&'static Stack, i32, u32) -> Result<(), Errno>,
+    ) -> bool {
+        self.lock.with(|| {
+            let change = self.set(call, arguments);
+            (0..looks).any(|look| {
+                let made = self.made.load(Acquire);
+                // A thread that another makes meanwhile has either state of its maker's.
+                let mut left = false;
+                for_each_thread(|stack, number| {
+                    if cell(stack).load(Acquire) != change {
+                        left |= number == NOT_BEGUN || ask(stack, number, look) != Err(Errno::SRCH);
+                    }
+                });
+                if left {
+                    let _ = futex::wait(&self.made, futex::Flags::empty(), made, Some(&LOOK));
+                }
+                !left
+            })
+        })
+    }
+
+    /// On a thread that has made the call: so says its `cell`.
+    pub(super) fn note_made(&self, cell: &AtomicU32, change: u32) {
+        cell.store(change, Release);
+        self.made.fetch_add(1, Release);
+        let _ = futex::wake(&self.made, futex::Flags::empty(), 1);
+    }
+
     /// Sets the words; the next change. One thread at a time does so.
-    pub(super) fn set(&self, call: Sysno, arguments: [usize; ARGUMENTS]) -> u32 {
+    fn set(&self, call: Sysno, arguments: [usize; ARGUMENTS]) -> u32 {
         let change = (self.change.load(Relaxed) | 1) + 1;
         self.change.store(change - 1, Relaxed);
         fence(Release);

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed};
 
 /// Bytes of a thread's stack: deep enough for debug builds; touched lazily.
 const STACK_BYTES: usize = 256 << 10;
+
 /// In place of the number of a thread that has not begun.
 pub(super) const NOT_BEGUN: i32 = 1;
 
