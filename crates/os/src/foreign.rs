@@ -34,6 +34,7 @@ const BUSY: i32 = -1;
 static NUMBERS: [AtomicI32; THREADS] = [const { AtomicI32::new(0) }; THREADS];
 /// Entries that were ever used are those before this one.
 static USED: AtomicUsize = AtomicUsize::new(0);
+
 // A frame of a signal that a thread begins in, and where one goes on with another thread pointer.
 global_asm!(
     ".pushsection .text.overspill_foreign,\"ax\",@progbits",
@@ -101,11 +102,10 @@ fn entry_bytes() -> usize {
 /// Claims an entry and makes its memory; its number in the table, and its words.
 fn claim() -> Result<(usize, usize), Errno> {
     if BYTES.load(Acquire) == 0 {
-        // Two at once both reserve; one is used.
+        // Two at once both reserve, and the first is used: by both, so both say that it is there.
         let start = vm::reserve_own(THREADS * entry_bytes(), PAGE_SIZE)?;
-        if START.compare_exchange(0, start, AcqRel, Relaxed).is_ok() {
-            BYTES.store(THREADS * entry_bytes(), Release);
-        }
+        let _ = START.compare_exchange(0, start, AcqRel, Relaxed);
+        BYTES.store(THREADS * entry_bytes(), Release);
     }
     let used = USED.load(Relaxed);
     let is_free = |entry: &AtomicI32| {
