@@ -24,20 +24,25 @@ fn go() -> Option<PathBuf> {
     places.map(|place| place.join("go")).find(|go| go.is_file())
 }
 
-/// `tests/semantics/SOURCE`, built without the C library as a program that the loader starts; each
+/// `tests/semantics/SOURCE`, built as a program that the loader starts, without the C library; each
 /// test has its own, to tell who runs it.
 fn built(source: &str, test: &str) -> Option<PathBuf> {
+    built_with("0", &[source], test)
+}
+
+/// The same of several sources, with cgo or without.
+fn built_with(cgo: &str, sources: &[&str], test: &str) -> Option<PathBuf> {
     let Some(go) = go() else {
         skipped("there is no Go here");
         return None;
     };
     let room = SCRATCH.target_dir().join("tmp/go");
     std::fs::create_dir_all(&room).unwrap();
-    let program = room.join(format!("{test}_{}", source.replace('.', "_")));
+    let program = room.join(format!("{test}_{}", sources[0].replace('.', "_")));
     let mut command = Command::new(go);
-    command.args(["build", "-buildmode=pie", "-o"]).arg(&program);
-    command.arg(repository().join("tests/semantics").join(source)).current_dir(&room);
-    command.env("CGO_ENABLED", "0").env("GOCACHE", room.join("cache")).env("HOME", &room);
+    command.args(["build", "-buildmode=pie", "-o"]).arg(&program).current_dir(&room);
+    command.args(sources.iter().map(|source| repository().join("tests/semantics").join(source)));
+    command.env("CGO_ENABLED", cgo).env("GOCACHE", room.join("cache")).env("HOME", &room);
     command.env("GOFLAGS", "").env("GO111MODULE", "off");
     let outcome = run(&mut command, TIME_LIMIT);
     assert_eq!(outcome.status, 0, "{outcome:?}");
@@ -117,4 +122,20 @@ fn by_thread_they_are_told_of() {
     }
     assert_eq!((outcome.status, &outcome.stdout), (0, &native.stdout), "{}", outcome.stderr);
     assert!(outcome.stderr.starts_with("overspill: up to "), "{}", outcome.stderr);
+}
+
+/// With cgo Go maps memory by the C library's functions, and gives it back by its own calls: what
+/// is given back must not come again.
+#[test]
+fn what_is_given_back_by_other_calls_does_not_come_again() {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    let Some(program) = built_with("1", &["goroutines.go", "cgo.go"], "cgo") else { return };
+    let native = run(clean(&mut Command::new(&program)), TIME_LIMIT);
+    assert_eq!(native.status, 0, "{native:?}");
+    for fault in ["signal", "thread"] {
+        let outcome = run(&mut under(overspill, fault, &program, &[]), TIME_LIMIT);
+        assert_eq!((outcome.status, &outcome.stdout), (0, &native.stdout), "{fault}: {outcome:?}");
+        let is_told = outcome.stderr.starts_with("overspill: up to ");
+        assert_eq!(is_told, fault == "thread", "{fault}: {}", outcome.stderr);
+    }
 }

@@ -14,9 +14,9 @@ use overspill_os::{Errno, observer, seccomp, tls};
 /// A sentence that says what is not possible here.
 pub fn settle(asked: Asked) -> Result<Config, String> {
     let _internal = tls::Internal::enter();
+    let is_by_thread = is_by_thread(&asked);
     let Asked { mut config, window, or_thread, .. } = asked;
-    // A tracer would be told of every fault.
-    if observer::is_traced() && open_descriptor(false).is_ok() {
+    if is_by_thread {
         config.delivery = Delivery::Thread;
     }
     // `overspill run` has seen that a thread can serve faults. What is executed by who has given up
@@ -35,14 +35,18 @@ pub fn settle(asked: Asked) -> Result<Config, String> {
     Ok(config)
 }
 
+/// Whether a thread will serve the faults: so it was asked for, or a tracer would be told of every
+/// signal.
+pub fn is_by_thread(asked: &Asked) -> bool {
+    asked.config.delivery == Delivery::Thread
+        || observer::is_traced() && open_descriptor(false).is_ok()
+}
+
 /// In signal delivery all processes of a job have the same filter, from the first on: a call that
 /// it answers must not change its answer when a process wakes. Whether that can be shows then.
 pub fn put_filter(asked: &Asked) {
     let _internal = tls::Internal::enter();
-    if asked.config.delivery == Delivery::Signal
-        && !seccomp::is_in_force()
-        && !(observer::is_traced() && open_descriptor(false).is_ok())
-    {
+    if !is_by_thread(asked) && !seccomp::is_in_force() {
         let _ = seccomp::install();
     }
 }

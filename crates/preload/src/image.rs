@@ -79,6 +79,8 @@ pub struct Executable {
     pub prot: c_int,
     /// Whether it names libraries to be loaded.
     pub has_libraries: bool,
+    /// Whether Go's linker has left its note in it.
+    pub is_go: bool,
 }
 
 /// The program itself, of whose code the first segment is looked at.
@@ -122,7 +124,58 @@ unsafe fn read(info: &libc::dl_phdr_info) -> Option<Executable> {
         offset: code.p_offset as usize,
         prot: prot.fold(libc::PROT_EXEC, |all, (_, prot)| all | prot),
         has_libraries: entries.any(|[tag, _]| *tag == NEEDED),
+        // SAFETY: as for this function.
+        is_go: unsafe { is_go(info) },
     })
+}
+
+/// Whether one of the libraries that are loaded is in Go.
+pub fn has_go_library() -> bool {
+    /// What was seen: how many, the program first, and whether one was.
+    type Seen = (usize, bool);
+    unsafe extern "C" fn next(info: *mut libc::dl_phdr_info, _: usize, seen: *mut c_void) -> c_int {
+        // SAFETY: the loader passes a valid entry, and `has_go_library` its own value.
+        let (info, (count, found)) = unsafe { (&*info, &mut *seen.cast::<Seen>()) };
+        *count += 1;
+        // SAFETY: as above.
+        *found = *count > 1 && unsafe { is_go(info) };
+        c_int::from(*found)
+    }
+    let mut seen: Seen = (0, false);
+    // SAFETY: the function is called with the value, during the call.
+    unsafe { libc::dl_iterate_phdr(Some(next), (&raw mut seen).cast()) };
+    seen.1
+}
+
+/// # Safety
+///
+/// The entry is the loader's.
+unsafe fn is_go(info: &libc::dl_phdr_info) -> bool {
+    // SAFETY: 1. as the entry says; 2. the segments are part of what is loaded.
+    unsafe {
+        let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize);
+        headers.iter().filter(|header| header.p_type == libc::PT_NOTE).any(|header| {
+            let start = (info.dlpi_addr + header.p_vaddr) as *const u8;
+            has_go_note(std::slice::from_raw_parts(start, header.p_memsz as usize))
+        })
+    }
+}
+
+/// Whether Go's is among some notes: each is the lengths of its name and its content, its kind, and
+/// both, to multiples of four bytes.
+fn has_go_note(mut notes: &[u8]) -> bool {
+    const NAME: &[u8] = b"Go\0\0";
+    const HEAD: usize = 12;
+    while let Some((head, rest)) = notes.split_at_checked(HEAD) {
+        let word =
+            |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| head[4 * at + i])) as usize;
+        if word(0) == NAME.len() && rest.starts_with(NAME) {
+            return true;
+        }
+        let len = word(0).next_multiple_of(4).saturating_add(word(1).next_multiple_of(4));
+        notes = rest.get(len..).unwrap_or_default();
+    }
+    false
 }
 
 impl Image {
@@ -166,5 +219,30 @@ impl Image {
             std::slice::from_raw_parts(self.constants.start as *const usize, len)
         };
         words.iter().filter(|found| **found == word).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A note with this name and so many bytes.
+    fn note(name: &[u8], len: usize) -> Vec<u8> {
+        let mut note = Vec::new();
+        [name.len(), len, 4].iter().for_each(|n| note.extend((*n as u32).to_ne_bytes()));
+        note.extend(name);
+        note.resize(note.len().next_multiple_of(4) + len.next_multiple_of(4), 7);
+        note
+    }
+
+    #[test]
+    fn gos_note_is_found_among_others() {
+        let others = [note(b"GNU\0", 20), note(b"stapsdt\0", 3)].concat();
+        assert!(!has_go_note(&others) && !has_go_note(&[]) && !has_go_note(&[1; 11]));
+        assert!(has_go_note(&[&others[..], &note(b"Go\0\0", 83)].concat()));
+        assert!(!has_go_note(&note(b"Gold", 0)));
+        // Lengths that lead beyond the end.
+        assert!(!has_go_note(&[0xff; 64]));
+        assert!(!has_go_library() && !executable().unwrap().is_go);
     }
 }

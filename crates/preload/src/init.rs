@@ -22,6 +22,10 @@ use std::ffi::{CStr, c_char, c_int};
 /// own.
 const STATUS_FAILED: i32 = 125;
 
+/// Why a program in Go has no engine.
+const NOT_BY_THREAD: &str = "a program in Go cannot be managed with faults by thread (use --fault \
+     signal), nor one with a library in Go (start it with OVERSPILL=off)";
+
 type Constructor = unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char);
 
 // The priority puts it before mimalloc's constructor in this library.
@@ -60,6 +64,13 @@ unsafe extern "C" fn constructor(
         // at.
         Ok(Some(_)) if observer::is_translated() => {
             thread::report("the program runs without a budget, under valgrind");
+            start_unmanaged();
+        }
+        // Told of by who looks from outside.
+        Ok(Some(asked)) if inline::forbids(delivery::is_by_thread(&asked)) => {
+            if asked.strict {
+                fail(NOT_BY_THREAD);
+            }
             start_unmanaged();
         }
         Ok(Some(mut asked)) => {
@@ -104,9 +115,15 @@ fn start_engine(asked: Asked) -> Result<(), String> {
     entries::take_exit();
     rest::when_at_rest(heap::trim);
     let strict = asked.config.commits_strictly();
-    delivery::settle(asked).and_then(pool::create)?;
+    let config = delivery::settle(asked)?;
+    if inline::forbids(config.delivery == Delivery::Thread) {
+        return Err(NOT_BY_THREAD.to_owned());
+    }
+    pool::create(config)?;
     if pool::signal_delivery() {
-        inline::start();
+        inline::start().map_err(|errno| {
+            format!("the code of this Go program cannot be changed here ({errno})")
+        })?;
     }
     dma::start();
     start_heap(strict);

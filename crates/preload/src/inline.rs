@@ -63,7 +63,8 @@ const REPLACED: [i64; 25] = [
 ];
 
 /// The longest code of an executable that is looked at, which takes 0.3 ms a MiB: one that has
-/// libraries will mostly leave such calls to them.
+/// libraries will mostly leave such calls to them. Go's does not: with cgo it maps memory by the C
+/// library, and gives it back by calls of its own.
 const MOST: usize = 64 << 20;
 const MOST_WITH_LIBRARIES: usize = 8 << 20;
 
@@ -212,9 +213,21 @@ fn is_possible() -> bool {
 /// The executable, if its code is looked at.
 fn looked_at() -> Option<image::Executable> {
     image::executable().filter(|executable| {
-        let most = if executable.has_libraries { MOST_WITH_LIBRARIES } else { MOST };
+        let most = match executable {
+            image::Executable { is_go: true, .. } => usize::MAX,
+            image::Executable { has_libraries: true, .. } => MOST_WITH_LIBRARIES,
+            _ => MOST,
+        };
         executable.code.len() <= most && is_possible()
     })
+}
+
+/// Whether the program must not be managed: it is one in Go, whose own calls nothing stops with
+/// faults `by_thread`, or on this machine; or has such a library. It would find again what it has
+/// given back.
+pub fn forbids(by_thread: bool) -> bool {
+    let is_go = image::executable().is_some_and(|executable| executable.is_go);
+    is_go && (by_thread || !is_possible()) || image::has_go_library()
 }
 
 /// Whether the program has no libraries, and maps memory by instructions of its own.
@@ -228,9 +241,12 @@ pub fn maps() -> bool {
 
 /// Replaces the numbers in the executable. Called while the process has one thread. Where the code
 /// cannot be changed its calls stay as they are, and what they map is not managed.
-pub fn start() {
+///
+/// # Errors
+/// That of mprotect(2), for a program in Go, which must not go on so.
+pub fn start() -> Result<(), Errno> {
     let _internal = tls::Internal::enter();
-    let Some(executable) = looked_at() else { return };
+    let Some(executable) = looked_at() else { return Ok(()) };
     trap::answer_replaced_by(call);
     for Site { at, number } in sites(&executable) {
         let Some(pages) = pages_touched(at, NUMBER_BYTES) else { continue };
@@ -238,8 +254,8 @@ pub fn start() {
             // SAFETY: code keeps its protection, or gets more.
             unsafe { sys::on_range(Sysno::mprotect, pages.start, pages.len(), prot) }
         };
-        if protect(executable.prot | libc::PROT_WRITE).is_err() {
-            return;
+        if let Err(errno) = protect(executable.prot | libc::PROT_WRITE) {
+            return if executable.is_go { Err(errno) } else { Ok(()) };
         }
         let place = at as *mut u32;
         // SAFETY: the code's memory, which can be written now; nobody else runs. It may not be what
@@ -251,6 +267,7 @@ pub fn start() {
         }
         let _ = protect(executable.prot);
     }
+    Ok(())
 }
 
 /// Does a call whose number was replaced, in the handler that it has come to.
