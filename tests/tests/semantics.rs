@@ -3,7 +3,8 @@
 //!
 //! The programs are in `tests/semantics/`. To add one, write it and add its line to `programs!` and
 //! `signal_programs!` below. Not among the latter is the one that uses io_uring, which signal
-//! delivery does without (uring.c).
+//! delivery does without (uring.c); not among the former the one whose calls only signal delivery
+//! sees (changed.c).
 
 use overspill_tests::stats::Report;
 use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill, process, skipped};
@@ -178,6 +179,7 @@ signal_programs! {
     asynchronous => "asynchronous.c",
     blocking => "blocking.c",
     calls => "calls.c",
+    changed => "changed.c",
     clones => "clones.c",
     closing => "closing.c",
     code => "code.c",

@@ -12,7 +12,10 @@
 //! - A pointer to memory outside of the window that itself holds addresses of the window (an iovec
 //!   on the stack) does not show. Whoever knows of such a call marks the pointer by [`TAG`].
 //! - A call is let through, whatever it is handed, with a mark in the upper half of its sixth
-//!   argument, which no call that is made so reads ([`exempt`], [`let_through`]).
+//!   argument, which no call that is made so reads ([`exempt`], [`let_through`]). mmap(2) reads it,
+//!   and has the mark in that of its fifth, the descriptor.
+//! - Calls that change mappings of the window are stopped as well: whoever makes them by
+//!   instructions of its own would give memory back, and find it again.
 //! - io_uring does not work here: the kernel's own threads would meet absent pages. It is answered
 //!   as by a kernel without it.
 //!
@@ -68,7 +71,7 @@ const TAG_BITS: u32 = (TAG >> 32) as u32;
 /// One of the bits of [`TAG_BITS`], by which most arguments are told not to have them.
 const TAG_BIT: u32 = 0x4000_0000;
 
-/// The upper half of the sixth argument of a call that is let through.
+/// The upper half of the sixth argument of a call that is let through, or of mmap's fifth.
 const EXEMPT: usize = 0x4f76_5370;
 
 /// The call by which a process asks for the handler, or the filter itself: rt_sigprocmask(2), which
@@ -195,7 +198,11 @@ pub fn program() -> Vec<Instruction> {
     let mut rule = futex_rule();
     program.push(branch(op::IF_EQUAL, Sysno::futex as u32, 0, rule.len() as u8));
     program.append(&mut rule);
-    // 6. Is one of them an address to this call? Numbers of the same answer are a run; a tree over
+    // 6. mmap(2), which replaces what there is only if it is told to.
+    program.push(plain(op::LOAD, data::NUMBER));
+    program.push(branch(op::IF_EQUAL, Sysno::mmap as u32, 0, MAPPING_RULE.len() as u8));
+    program.extend(MAPPING_RULE);
+    // 7. Is one of them an address to this call? Numbers of the same answer are a run; a tree over
     //    the runs.
     program.push(plain(op::LOAD, data::NUMBER));
     let mut runs: Vec<(u32, u8)> = Vec::new();
@@ -300,6 +307,18 @@ fn futex_rule() -> Vec<Instruction> {
     rule
 }
 
+/// mmap(2): stopped with MAP_FIXED, unless it is let through. A wish for a place replaces nothing.
+const MAPPING_RULE: [Instruction; 8] = [
+    plain(op::LOAD, data::lower(3)),
+    branch(op::IF_SET, libc::MAP_FIXED as u32, 0, 4),
+    plain(op::LOAD_CELL, 0),
+    branch(op::IF_SET, 1, 0, 2),
+    plain(op::LOAD, data::upper(4)),
+    branch(op::IF_EQUAL, EXEMPT as u32, 0, 1),
+    plain(op::RETURN, RET_ALLOW),
+    plain(op::RETURN, RET_TRAP | MARK as u32),
+];
+
 /// Whether argument `n` may be tagged.
 const fn tagged(n: usize) -> bool {
     n == 1 || n == 2
@@ -322,29 +341,40 @@ fn tree(runs: &[(u32, u8)], program: &mut Vec<Instruction>) {
     tree(high, program);
 }
 
-/// Makes a call that the filter lets through; it reads at most the lower half of its sixth
-/// argument. The mark does not stay in the register, where the next call that somebody makes would
-/// have it too.
+/// The arguments with which the filter lets a call through, which reads at most the lower half of
+/// its sixth argument, or is mmap(2).
+#[inline(always)]
+pub const fn marked(number: usize, [a, b, c, d, e, f]: [usize; 6]) -> [usize; 6] {
+    if number == Sysno::mmap as usize {
+        [a, b, c, d, exempt(e), f]
+    } else {
+        [a, b, c, d, e, exempt(f)]
+    }
+}
+
+/// Makes a call with [`marked`] arguments. The mark does not stay in the register, where the next
+/// call that somebody makes would have it too.
 ///
 /// # Safety
 ///
 /// As for the system call.
 #[inline(always)]
 pub unsafe fn let_through(number: usize, arguments: [usize; 6]) -> usize {
-    let [a, b, c, d, e, f] = arguments;
+    let [a, b, c, d, e, f] = marked(number, arguments);
     let result;
     // SAFETY: the caller's promise.
     unsafe {
         std::arch::asm!(
             "syscall",
+            "xor r8d, r8d",
             "xor r9d, r9d",
             inout("rax") number => result,
             in("rdi") a,
             in("rsi") b,
             in("rdx") c,
             in("r10") d,
-            in("r8") e,
-            inout("r9") exempt(f) => _,
+            inout("r8") e => _,
+            inout("r9") f => _,
             out("rcx") _,
             out("r11") _,
             options(nostack),
@@ -356,6 +386,23 @@ pub unsafe fn let_through(number: usize, arguments: [usize; 6]) -> usize {
 /// A sixth argument with the mark.
 pub const fn exempt(sixth: usize) -> usize {
     EXEMPT << 32 | sixth & 0xffff_ffff
+}
+
+/// Makes a call that may change mappings of the window, for the engine: mmap, munmap, mprotect,
+/// madvise, mremap, mlock and the like.
+///
+/// # Safety
+///
+/// As for the system call.
+#[inline(always)]
+pub unsafe fn change_mappings<const N: usize>(
+    call: Sysno,
+    arguments: [usize; N],
+) -> Result<usize, Errno> {
+    let mut all = [0; 6];
+    all[..N].copy_from_slice(&arguments);
+    // SAFETY: the caller's promise.
+    check(unsafe { let_through(call as usize, all) })
 }
 
 /// Whether the filter is in force for the calling thread. Without it the kernel says that there is
@@ -471,7 +518,7 @@ mod tests {
         assert_eq!(answer(read, [INSIDE, 0, INSIDE, INSIDE, INSIDE, INSIDE]), RET_ALLOW);
         assert_eq!(answer(libc::SYS_getpid as u32, [INSIDE; 6]), RET_ALLOW);
         assert_eq!(answer(libc::SYS_rt_sigreturn as u32, [INSIDE; 6]), RET_ALLOW);
-        assert_eq!(answer(libc::SYS_madvise as u32, [INSIDE, 4096, 4, 0, 0, 0]), RET_ALLOW);
+        assert_eq!(answer(libc::SYS_msync as u32, [INSIDE, 4096, 4, 0, 0, 0]), RET_ALLOW);
         // futex: only calls that wait have a time.
         let futex =
             |operation| answer(libc::SYS_futex as u32, [0, operation, 1, INSIDE, INSIDE, 0]);
@@ -486,6 +533,32 @@ mod tests {
         let other =
             Call { number: read, arguments: [INSIDE; 6], architecture: 0x4000_0003, address: 0 };
         assert_eq!(run(&program(), &other).0, RET_ALLOW);
+    }
+
+    #[test]
+    fn changes_of_mappings_are_stopped_unless_they_are_let_through() {
+        let mark = (EXEMPT as u64) << 32;
+        let madvise = |sixth| answer(libc::SYS_madvise as u32, [INSIDE, 4096, 4, 0, 0, sixth]);
+        assert_eq!([0, mark].map(madvise), [TRAP, RET_ALLOW]);
+        let mremap = |old, new| answer(libc::SYS_mremap as u32, [old, 4096, 4096, 3, new, 0]);
+        assert_eq!([mremap(INSIDE, 0), mremap(0, INSIDE), mremap(0, 0)], [TRAP, TRAP, RET_ALLOW]);
+        let mmap = |at, flags: i32, fd| {
+            answer(libc::SYS_mmap as u32, [at, 4096, 3, flags as u64, fd, INSIDE])
+        };
+        let nobody = u64::MAX;
+        let new = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let fixed = new | libc::MAP_FIXED;
+        assert_eq!(mmap(INSIDE, fixed, nobody), TRAP);
+        let allowed = [
+            mmap(INSIDE, fixed, mark | 7),
+            mmap(INSIDE, new, nobody),
+            mmap(INSIDE, new | libc::MAP_FIXED_NOREPLACE, nobody),
+            mmap(0, fixed, nobody),
+        ];
+        assert_eq!(allowed, [RET_ALLOW; 4]);
+        let number = libc::SYS_mmap as usize;
+        assert_eq!(marked(number, [1; 6]), [1, 1, 1, 1, mark as usize | 1, 1]);
+        assert_eq!(marked(number + 1, [1; 6])[4..], [1, mark as usize | 1]);
     }
 
     #[test]
@@ -553,6 +626,8 @@ mod tests {
                 // FUTEX_WAIT in this test where the operation has no bits, in the lower half, and
                 // else none that is known.
                 libc::SYS_futex if arguments[1] as u32 & 0x7f != 0 && hits & 1 == 0 => RET_ALLOW,
+                // Without MAP_FIXED.
+                libc::SYS_mmap if arguments[3] & libc::MAP_FIXED as u64 == 0 => RET_ALLOW,
                 libc::SYS_vserver => TRAP,
                 libc::SYS_io_uring_setup => RET_ERRNO | libc::ENOSYS as u32,
                 _ if arguments::pointers(number as usize) & hits != 0 => TRAP,

@@ -5,10 +5,11 @@
 //! [`crate::arena`] and [`crate::table`] for the two typed views that hand out references).
 
 use crate::process::is_here;
+use crate::seccomp::change_mappings;
 use crate::units::{Errno, PAGE_SIZE, check};
 use crate::{confined, descriptors};
 use rustix::fd::BorrowedFd;
-use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
+use rustix::mm::{self, MapFlags, ProtFlags};
 use std::ops::Range;
 use std::sync::atomic::{
     AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
@@ -190,60 +191,56 @@ pub(crate) fn flags(base: usize) -> String {
 
 /// Maps a fresh private anonymous mapping over `range`, replacing what was there.
 pub fn map_fixed(range: Range<usize>, prot: Prot) -> Result<(), Errno> {
+    const FLAGS: i32 =
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    const NO_FILE: usize = u32::MAX as usize;
+    let arguments = [range.start, range.len(), prot.0 as usize, FLAGS as usize, NO_FILE, 0];
     // SAFETY: the caller owns the range (a part of the window or of the arena), so nothing of
     // Rust's lives there.
-    unsafe {
-        mm::mmap_anonymous(
-            range.start as *mut _,
-            range.len(),
-            ProtFlags::from_bits_retain(prot.0),
-            MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
-        )?;
-    }
-    Ok(())
+    unsafe { change_mappings(Sysno::mmap, arguments) }.map(drop)
 }
 
 /// Removes a mapping.
 pub fn unmap(range: Range<usize>) -> Result<(), Errno> {
     // SAFETY: the caller owns the range; no reference into it outlives this call.
-    unsafe { mm::munmap(range.start as *mut _, range.len()) }
+    unsafe { change_mappings(Sysno::munmap, [range.start, range.len()]) }.map(drop)
 }
 
 /// Changes the protection of a range.
 pub fn protect(range: Range<usize>, prot: Prot) -> Result<(), Errno> {
     // SAFETY: the caller owns the range; the engine's own reads of it hold the extent lock that the
     // caller holds.
-    unsafe {
-        mm::mprotect(range.start as *mut _, range.len(), MprotectFlags::from_bits_retain(prot.0))
-    }
+    unsafe { change_mappings(Sysno::mprotect, [range.start, range.len(), prot.0 as usize]) }
+        .map(drop)
 }
 
 /// Changes the protection of a range, and its protection key.
 pub fn protect_with_key(range: Range<usize>, prot: Prot, key: i32) -> Result<(), Errno> {
+    let arguments = [range.start, range.len(), prot.0 as usize, key as usize];
     // SAFETY: as in `protect`.
-    check(unsafe { raw_syscall!(Sysno::pkey_mprotect, range.start, range.len(), prot.0, key) })
-        .map(drop)
+    unsafe { change_mappings(Sysno::pkey_mprotect, arguments) }.map(drop)
 }
 
 /// mseal(2): of mappings that are the kernel's own affair.
 pub fn seal(range: Range<usize>) -> Result<(), Errno> {
     // SAFETY: sealing changes no content, and the engine leaves these mappings as they are.
-    check(unsafe { raw_syscall!(Sysno::mseal, range.start, range.len(), 0) }).map(drop)
+    unsafe { change_mappings(Sysno::mseal, [range.start, range.len(), 0]) }.map(drop)
 }
 
 /// madvise(2) with a raw advice value.
 pub fn advise(range: Range<usize>, advice: i32) -> Result<(), Errno> {
     // SAFETY: madvise reads no memory of ours; advices that drop content are applied to ranges the
     // caller owns.
-    let ret = unsafe { raw_syscall!(Sysno::madvise, range.start, range.len(), advice) };
-    check(ret).map(drop)
+    unsafe { change_mappings(Sysno::madvise, [range.start, range.len(), advice as usize]) }
+        .map(drop)
 }
 
 /// mremap(2) of a mapping that is the kernel's own affair, to a place that the caller owns; `flags`
 /// are its flags.
 pub fn remap(old: Range<usize>, new_len: usize, flags: u32, new: usize) -> Result<usize, Errno> {
+    let arguments = [old.start, old.len(), new_len, flags as usize, new];
     // SAFETY: the caller owns both ranges; no reference into them outlives this call.
-    check(unsafe { raw_syscall!(Sysno::mremap, old.start, old.len(), new_len, flags, new) })
+    unsafe { change_mappings(Sysno::mremap, arguments) }
 }
 
 /// Whether something is mapped at an address of a page.
@@ -266,13 +263,13 @@ pub fn lock(range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
     let (call, flags) =
         if on_fault { (Sysno::mlock2, libc::MLOCK_ONFAULT as usize) } else { (Sysno::mlock, 0) };
     // SAFETY: locking changes no content.
-    check(unsafe { raw_syscall!(call, range.start, range.len(), flags) }).map(drop)
+    unsafe { change_mappings(call, [range.start, range.len(), flags]) }.map(drop)
 }
 
 /// munlock(2).
 pub fn unlock(range: Range<usize>) -> Result<(), Errno> {
     // SAFETY: unlocking changes no content.
-    check(unsafe { raw_syscall!(Sysno::munlock, range.start, range.len()) }).map(drop)
+    unsafe { change_mappings(Sysno::munlock, [range.start, range.len()]) }.map(drop)
 }
 
 /// Waits until nobody writes any more to a page of this process that was found in the page tables
@@ -427,9 +424,9 @@ pub fn remap_pages(old: Range<usize>, new: usize) -> Result<(), Errno> {
     const MREMAP_DONTUNMAP: usize = 4;
     let flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
     advise(old.clone(), advice::RANDOM)?;
+    let arguments = [old.start, old.len(), old.len(), flags, new];
     // SAFETY: both ranges are owned by the caller, who holds their extent locks.
-    let moved =
-        check(unsafe { raw_syscall!(Sysno::mremap, old.start, old.len(), old.len(), flags, new) });
+    let moved = unsafe { change_mappings(Sysno::mremap, arguments) };
     advise(old, advice::NORMAL)?;
     moved.map(drop)
 }

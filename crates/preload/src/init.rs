@@ -13,7 +13,8 @@
 use crate::alloc::{self, entries, loader};
 use crate::config::Asked;
 use crate::signals::altstack;
-use crate::{calls, config, delivery, dma, dormant, exec, fork, gate, heap, inline, pool, sys};
+use crate::{calls, config, delivery, dma, dormant, exec, fork, gate, heap, inline, pool};
+use crate::{sys, syscall, trap};
 use overspill::config::{Config, Delivery};
 use overspill_os::{beside, observer, rest, thread};
 use std::ffi::{CStr, c_char, c_int};
@@ -121,6 +122,7 @@ fn start_engine(asked: Asked) -> Result<(), String> {
     }
     pool::create(config)?;
     if pool::signal_delivery() {
+        trap::map_by(syscall::mapping);
         inline::start().map_err(|errno| {
             format!("the code of this Go program cannot be changed here ({errno})")
         })?;

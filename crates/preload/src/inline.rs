@@ -13,7 +13,7 @@
 //! - Between number and `syscall` are only instructions that leave the number alone and lead
 //!   straight on ([`step`]). Who jumps in between has loaded another number.
 //! - A number in a register that comes from elsewhere (Go's `syscall` package) is not found, nor
-//!   are calls in libraries.
+//!   are calls in libraries. The filter stops those that change managed mappings for their address.
 //! - Threads that are made so have no storage of the C library's: [`overspill_os::foreign`].
 //! - A call that turns out to be nobody's business is made where it stands, with its number
 //!   ([`again`]).
@@ -222,9 +222,9 @@ fn looked_at() -> Option<image::Executable> {
     })
 }
 
-/// Whether the program must not be managed: it is one in Go, whose own calls nothing stops with
-/// faults `by_thread`, or on this machine; or has such a library. It would find again what it has
-/// given back.
+/// Whether the program must not be managed. One in Go would find again what it has given back: with
+/// faults `by_thread` nothing stops its own calls. Where its code cannot be changed it would take
+/// the engine's handlers away, and so does a library in Go anywhere.
 pub fn forbids(by_thread: bool) -> bool {
     let is_go = image::executable().is_some_and(|executable| executable.is_go);
     is_go && (by_thread || !is_possible()) || image::has_go_library()

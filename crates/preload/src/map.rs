@@ -16,6 +16,7 @@
 
 use crate::route::{Split, pages, pages_touched, split};
 use crate::{dormant, gate, pool, sys};
+use overspill_os::seccomp::change_mappings;
 use overspill_os::{Errno, PAGE_SIZE, confined, tls, vm};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -372,8 +373,9 @@ pub unsafe fn pkey_mprotect(
     key: i32,
 ) -> Result<usize, Errno> {
     let kernel = |address, len| {
+        let arguments = [address, len, prot as usize, key as usize];
         // SAFETY: the caller's promise.
-        sys::check(unsafe { raw_syscall!(Sysno::pkey_mprotect, address, len, prot, key) })
+        unsafe { change_mappings(Sysno::pkey_mprotect, arguments) }
     };
     protect(address, len, prot, kernel, |inside| {
         // No thread of the engine has the right to what has a key: the program has it for itself.
@@ -402,8 +404,7 @@ fn protect(
 /// mseal(2).
 pub fn mseal(address: usize, len: usize, flags: usize) -> Result<usize, Errno> {
     // SAFETY: sealing changes no content.
-    let kernel =
-        |address, len| sys::check(unsafe { raw_syscall!(Sysno::mseal, address, len, flags) });
+    let kernel = |address, len| unsafe { change_mappings(Sysno::mseal, [address, len, flags]) };
     if flags == 0 && is_engines(address, len) {
         return Ok(0);
     }
@@ -443,9 +444,9 @@ pub unsafe fn mremap(
 ) -> Result<usize, Errno> {
     // Otherwise the address is not read: it may be anything where it comes from syscall(2).
     let new = if flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0 { new } else { 0 };
+    let arguments = [old, old_len, new_len, flags as usize, new];
     // SAFETY: the caller's promise.
-    let kernel =
-        || unsafe { sys::check(raw_syscall!(Sysno::mremap, old, old_len, new_len, flags, new)) };
+    let kernel = || unsafe { change_mappings(Sysno::mremap, arguments) };
     if dormant::concerns()
         && let Some(result) = mremap_dormant(old, old_len, new_len, kernel)
     {

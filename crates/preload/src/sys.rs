@@ -5,6 +5,7 @@
 //! ([`real!`]) where it is more: cancellation points, signal trampolines, thread creation.
 
 use overspill_os::Errno;
+use overspill_os::seccomp::change_mappings;
 use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -139,7 +140,10 @@ pub unsafe fn mmap(
     offset: i64,
 ) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
-    check(unsafe { raw_syscall!(Sysno::mmap, address, len, prot, flags, fd, offset) })
+    unsafe {
+        let [prot, flags, fd] = [prot, flags, fd].map(|number| number as usize);
+        change_mappings(Sysno::mmap, [address, len, prot, flags, fd, offset as usize])
+    }
 }
 
 /// mmap(2) of anonymous memory for the library itself, away from the program's.
@@ -165,7 +169,7 @@ pub unsafe fn on_range(
     argument: i32,
 ) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
-    check(unsafe { raw_syscall!(call, address, len, argument) })
+    unsafe { change_mappings(call, [address, len, argument as usize]) }
 }
 
 /// The next definition of a symbol after this library's, 0 if there is none.

@@ -12,6 +12,7 @@
 //!      from a socket or a queue;
 //!    - structures ([`structures`]): through a copy of each, for the same reason;
 //!    - requests of asynchronous I/O ([`submit`]): with their buffers locked in memory;
+//!    - changes of mappings ([`crate::map`]): they are the engine's affair, and not made;
 //!    - anything else ([`present`]): its pages are made present, and the call is repeated after
 //!      EFAULT.
 //! 2. A [`Record`] of the registers is put on the program's stack below the red zone, and the
@@ -22,9 +23,10 @@
 //! Calls by functions of the C library's that programs use much are not stopped: the functions do
 //! the same ([`around`]), and spare the signals.
 //!
-//! The engine's own calls are never stopped: it hands no managed memory to the kernel, and what it
-//! calls through the C library is let through ([`seccomp::let_through`]). They could not be, since
-//! the engine runs with all signals blocked, and not on the signal stack.
+//! The engine's own calls are never stopped: it hands no managed memory to the kernel, but to
+//! change its mappings. That is let through ([`seccomp::change_mappings`]), as is what it calls
+//! through the C library. They could not be, since the engine runs with all signals blocked, and
+//! not on the signal stack.
 //!
 //! The handler runs on the thread's own signal stack ([`altstack`]), with all signals blocked but
 //! those that a faulty access raises: it reads and writes managed memory as the program does. It
@@ -274,6 +276,26 @@ static REPLACED: OnceLock<Answer> = OnceLock::new();
 /// handler, and the number.
 pub fn answer_replaced_by(answer: Answer) {
     let _ = REPLACED.set(answer);
+}
+
+/// Does a call about mappings, if it is one.
+type Mapper = unsafe fn(i64, [usize; 6]) -> Option<Result<usize, Errno>>;
+
+static MAPPER: OnceLock<Mapper> = OnceLock::new();
+
+/// Calls that change mappings of the window come to `mapper`, with their number and arguments.
+pub fn map_by(mapper: Mapper) {
+    let _ = MAPPER.set(mapper);
+}
+
+/// Does a call about mappings, if it is one.
+///
+/// # Safety
+///
+/// As for the system call.
+unsafe fn change_mappings(number: usize, arguments: [usize; 6]) -> Option<Result<usize, Errno>> {
+    // SAFETY: the caller's promise.
+    MAPPER.get().and_then(|mapper| unsafe { mapper(number as i64, arguments) })
 }
 
 /// Does what is to be done about a stopped call.

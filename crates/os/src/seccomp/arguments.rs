@@ -1,7 +1,8 @@
-//! Which arguments of a system call are addresses that the kernel reads or writes through.
+//! Which arguments of a system call are addresses that the kernel reads or writes through, or whose
+//! mappings it changes.
 //!
-//! Addresses that it only takes note of, such as those of mmap(2) and clone(2), are not among them;
-//! nor are those that a call passes inside of what it points to.
+//! Addresses that it only takes note of, such as those of clone(2), are not among them; nor are
+//! those that a call passes inside of what it points to.
 
 use libc::*;
 
@@ -48,8 +49,8 @@ const SYS_IO_PGETEVENTS: c_long = 333;
 #[rustfmt::skip]
 const GROUPS: &[(Mask, &[c_long])] = &[
     (0, &[
-        SYS_close, SYS_lseek, SYS_mmap, SYS_mprotect, SYS_munmap, SYS_brk, SYS_rt_sigreturn,
-        SYS_sched_yield, SYS_mremap, SYS_msync, SYS_madvise, SYS_shmget, SYS_shmat, SYS_dup,
+        SYS_close, SYS_lseek, SYS_brk, SYS_rt_sigreturn,
+        SYS_sched_yield, SYS_msync, SYS_shmget, SYS_shmat, SYS_dup,
         SYS_dup2, SYS_pause, SYS_alarm, SYS_getpid, SYS_socket, SYS_shutdown, SYS_listen, SYS_clone,
         SYS_fork, SYS_vfork, SYS_exit, SYS_kill, SYS_semget, SYS_shmdt, SYS_msgget, SYS_flock,
         SYS_fsync, SYS_fdatasync, SYS_ftruncate, SYS_fchdir, SYS_fchmod, SYS_fchown, SYS_umask,
@@ -57,7 +58,7 @@ const GROUPS: &[(Mask, &[c_long])] = &[
         SYS_getppid, SYS_getpgrp, SYS_setsid, SYS_setreuid, SYS_setregid, SYS_setresuid,
         SYS_setresgid, SYS_getpgid, SYS_setfsuid, SYS_setfsgid, SYS_getsid, SYS_personality,
         SYS_getpriority, SYS_setpriority, SYS_sched_getscheduler, SYS_sched_get_priority_max,
-        SYS_sched_get_priority_min, SYS_mlock, SYS_munlock, SYS_mlockall, SYS_munlockall,
+        SYS_sched_get_priority_min, SYS_mlockall, SYS_munlockall,
         SYS_vhangup, SYS_sync, SYS_iopl, SYS_ioperm, SYS_gettid, SYS_readahead, SYS_tkill,
         SYS_io_destroy, SYS_epoll_create, SYS_remap_file_pages, SYS_set_tid_address,
         SYS_restart_syscall, SYS_fadvise64, SYS_timer_getoverrun, SYS_timer_delete, SYS_exit_group,
@@ -65,11 +66,10 @@ const GROUPS: &[(Mask, &[c_long])] = &[
         SYS_unshare, SYS_set_robust_list, SYS_tee, SYS_sync_file_range, SYS_timerfd_create,
         SYS_eventfd, SYS_fallocate, SYS_eventfd2, SYS_epoll_create1, SYS_dup3, SYS_inotify_init1,
         SYS_fanotify_init, SYS_syncfs, SYS_setns, SYS_kcmp, SYS_userfaultfd, SYS_membarrier,
-        SYS_mlock2, SYS_pkey_mprotect, SYS_pkey_alloc, SYS_pkey_free, SYS_rseq, SYS_pidfd_open,
+        SYS_pkey_alloc, SYS_pkey_free, SYS_rseq, SYS_pidfd_open,
         SYS_clone3, SYS_close_range, SYS_pidfd_getfd, SYS_fsmount, SYS_landlock_restrict_self,
         SYS_memfd_secret, SYS_process_mrelease, SYS_set_mempolicy_home_node, SYS_MAP_SHADOW_STACK,
-        SYS_mseal,
-    ]),
+            ]),
     (0b1, &[
         SYS_open, SYS_poll, SYS_access, SYS_pipe, SYS_uname, SYS_truncate, SYS_getcwd, SYS_chdir,
         SYS_mkdir, SYS_rmdir, SYS_creat, SYS_unlink, SYS_chmod, SYS_chown, SYS_lchown, SYS_sysinfo,
@@ -78,6 +78,9 @@ const GROUPS: &[(Mask, &[c_long])] = &[
         SYS_setdomainname, SYS_delete_module, SYS_time, SYS_set_thread_area, SYS_get_thread_area,
         SYS_mq_unlink, SYS_pipe2, SYS_perf_event_open, SYS_getrandom, SYS_memfd_create, SYS_fsopen,
         SYS_landlock_create_ruleset, SYS_FUTEX_WAKE, SYS_FUTEX_REQUEUE,
+        // Changes of mappings.
+        SYS_mmap, SYS_mprotect, SYS_munmap, SYS_madvise, SYS_mlock, SYS_mlock2, SYS_munlock,
+        SYS_pkey_mprotect, SYS_mseal,
     ]),
     (0b10, &[
         SYS_read, SYS_write, SYS_fstat, SYS_pread64, SYS_pwrite64, SYS_readv, SYS_writev,
@@ -137,7 +140,8 @@ const GROUPS: &[(Mask, &[c_long])] = &[
     (0b1110, &[SYS_name_to_handle_at, SYS_execveat]),
     (0b1111, &[SYS_request_key]),
     (0b1_0000, &[SYS_fanotify_mark, SYS_io_uring_enter]),
-    (0b1_0001, &[SYS_FUTEX_WAIT]),
+    // mremap: where it moves to, or what a register held.
+    (0b1_0001, &[SYS_FUTEX_WAIT, SYS_mremap]),
     (0b1_0010, &[SYS_sendto, SYS_mq_timedsend, SYS_epoll_pwait, SYS_recvmmsg, SYS_statx]),
     (0b1_0100, &[SYS_waitid]),
     (0b1_0111, &[SYS_mount]),

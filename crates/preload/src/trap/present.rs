@@ -65,8 +65,7 @@ pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
     // What was touched first may have made room for the rest.
     managed(&arguments).for_each(|argument| touch(argument, 1));
     record.finish = if record.tries.are_over() { NEVER } else { ON_FAULT };
-    arguments[5] = seccomp::exempt(arguments[5]);
-    Next::Call(arguments)
+    Next::Call(seccomp::marked(record.number, arguments))
 }
 
 /// The arguments that are addresses of the window.
