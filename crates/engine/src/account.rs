@@ -5,7 +5,8 @@
 //! in its own entry first and adds up all entries then; what does not fit it takes back. So the
 //! leases that were granted never exceed the budget, and a process that is killed at any
 //! instruction leaves nothing behind but its own entry. The kernel marks that when the process ends
-//! ([`Mark`]), and whoever looks next clears it.
+//! ([`Mark`]). From then on it counts no more, and whoever looks next clears it: in a build a
+//! hundred processes may end between two looks.
 //!
 //! A lease can be *forced*: each process has what it needs to run at all, whatever the others have.
 //! Then the sum is above the budget for a moment, until others have given as much back.
@@ -162,14 +163,15 @@ impl Account {
         (1..=high as usize).filter_map(|at| self.member(at))
     }
 
-    /// Everybody who leases something.
+    /// Everybody who leases something, and is not gone.
     pub fn members(&self) -> impl Iterator<Item = Member> + '_ {
-        self.entries().filter(|member| !member.mark().is_free())
+        self.entries().filter(|member| !member.mark().is_free() && !member.mark().is_gone())
     }
 
-    /// Pages that are leased, by all.
+    /// Pages that are leased, by all that have not died.
     pub fn leased(&self) -> u64 {
-        self.entries().map(|member| member.lease()).sum()
+        let living = self.entries().filter(|member| !member.mark().has_died());
+        living.map(|member| member.lease()).sum()
     }
 
     /// Notes that so many pages are in use by all together.

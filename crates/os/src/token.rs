@@ -66,6 +66,17 @@ impl Mark {
         self.change(0, UNREGISTERED | own_process())
     }
 
+    /// Whether the kernel has noted that who held it has ended.
+    pub fn has_died(self) -> bool {
+        self.0.word.load(Acquire) & DIED != 0
+    }
+
+    /// Whether nobody has it any more, also where only the number of a process tells.
+    pub fn is_gone(self) -> bool {
+        let word = self.0.word.load(Acquire);
+        word != 0 && !is_alive(word)
+    }
+
     /// Takes it from one that is gone: what else the entry says is this process's to clear, before
     /// [`Mark::give_back`].
     pub fn take_from_gone(self) -> bool {
@@ -316,6 +327,7 @@ mod tests {
         let (mark, tokens) = (mark(), Tokens::new().unwrap());
         assert!(mark.is_free() && !mark.is_own() && !mark.take_from_gone());
         assert!(mark.take() && !mark.take() && mark.is_own(), "taken, and not held yet");
+        assert!(!mark.has_died() && !mark.is_gone());
         std::thread::scope(|scope| {
             let held = || {
                 of(&tokens, Token(tokens.own.load(Relaxed))).hold(Some(mark));
@@ -324,6 +336,7 @@ mod tests {
             scope.spawn(held).join().unwrap();
         });
         assert_eq!(mark.0.word.load(Relaxed), DIED, "the kernel says so");
+        assert!(mark.has_died() && mark.is_gone());
         assert!(!tokens.lives(tokens.own.load(Relaxed)), "of the token too");
         assert!(!mark.take() && mark.take_from_gone() && !mark.take_from_gone(), "by one of them");
         mark.give_back();

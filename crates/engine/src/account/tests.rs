@@ -51,8 +51,22 @@ fn what_a_killed_process_leased_comes_back() {
     child.wait().unwrap();
     let word = (1 << 31) | u64::from(child.id());
     account.cells[ENTRY + 1].store(word, Relaxed);
+    assert_eq!(account.members().count(), 0, "before anybody has cleared it");
     assert_eq!((account.reap(), account.leased()), (700, 0));
     assert_eq!((account.reap(), account.members().count()), (0, 0));
+}
+
+/// In a build many end between two looks of those that go on: what they had is free at once.
+#[test]
+fn what_the_dead_leased_counts_no_more() {
+    const DIED: u64 = 1 << 30;
+    let account = account();
+    let [lives, dies] = [account.enter(), account.enter()].map(Option::unwrap);
+    assert_eq!((lives.take(1, 300, 0), dies.take(1, 700, 0)), (300, 700));
+    dies.tell(Told { unmanaged: 5, ..Told::default() });
+    account.cells[2 * ENTRY + 1].store(DIED, Relaxed);
+    assert_eq!((account.leased(), account.members().count()), (300, 1));
+    assert_eq!((lives.take(700, 700, 0), account.reap()), (700, 700));
 }
 
 /// A process that is told to end may end by itself first, and another may have its entry then.
