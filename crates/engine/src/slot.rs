@@ -1,11 +1,11 @@
 //! Swap slots: which pages of a device are in use.
 //!
 //! A [`SlotMap`] hands out the slots of one device, to all threads at once. Slots are grouped in
-//! clusters of [`CLUSTER_SLOTS`], clusters in extents of up to 32. An extent is *leased* before it
-//! is used, so that processes can share a device, and its clusters are *grown* (given disk space)
-//! before slots of them are handed out, so that a full disk is found here and not when a page is
-//! written. Around a fork clusters are *sealed*: parent and child both read them, so neither hands
-//! out their free slots until the other is gone.
+//! clusters of [`CLUSTER_SLOTS`], clusters in allotments of up to 32. An allotment is *leased*
+//! before it is used, so that processes can share a device, and its clusters are *grown* (given
+//! disk space) before slots of them are handed out, so that a full disk is found here and not when
+//! a page is written. Around a fork clusters are *sealed*: parent and child both read them, so
+//! neither hands out their free slots until the other is gone.
 //!
 //! A file each, bottom up:
 //! - `cluster`: a record for each cluster, with a lock of its own;
@@ -80,7 +80,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 use table::{After, Books, RUN_MIN, SlotTable, Taken, Want};
 
-/// Largest device that is used: 64 TiB, for which the table of extents takes 6 MiB.
+/// Largest device that is used: 64 TiB, for which the table of allotments takes 6 MiB.
 pub const SLOTS_MAX: u64 = (64 << 40) / PAGE_SIZE as u64;
 /// What a cluster takes in memory when it is used.
 pub const CLUSTER_BYTES: usize = RECORD_WORDS * 8;
@@ -360,16 +360,16 @@ impl SlotMap {
         self.publish(books);
     }
 
-    /// Gives up the extents without a slot in use, but for one: `discard` is called for the bytes
-    /// of each, with no lock held, before anybody can have it again.
+    /// Gives up the allotments without a slot in use, but for one: `discard` is called for the
+    /// bytes of each, with no lock held, before anybody can have it again.
     pub fn give_up_idle(&self, mut discard: impl FnMut(Range<u64>)) {
         loop {
             let mut books = self.lock();
-            let Some(extent) = self.table.give_up_idle(&mut books) else { return };
+            let Some(allotment) = self.table.give_up_idle(&mut books) else { return };
             self.publish(&books);
             drop(books);
-            discard(self.table.layout.extent_bytes(extent));
-            self.table.given_up(&mut self.lock(), extent);
+            discard(self.table.layout.allotment_bytes(allotment));
+            self.table.given_up(&mut self.lock(), allotment);
         }
     }
 

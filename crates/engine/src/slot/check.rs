@@ -2,14 +2,14 @@
 
 use super::cluster::{ClusterState, FREE_LIST, LISTS, Records};
 use super::counts::{Place, Tally};
-use super::lease::Extent;
+use super::lease::Allotment;
 use super::table::{Books, SlotTable, place_of};
 use crate::base::sync::Atomic;
 
 /// What the clusters say, to compare with the books.
 struct Found<W> {
     tally: Tally<W>,
-    idle_extents: u32,
+    idle_allotments: u32,
     sealed_clusters: u32,
     current_clusters: usize,
     /// Clusters that say that they stand in a list, by list.
@@ -28,26 +28,26 @@ impl<R: Records> SlotTable<R> {
     /// # Panics
     /// When one does not hold.
     pub fn check(&self, books: &Books) {
-        // 1. Clusters, and the extents that they make up.
+        // 1. Clusters, and the allotments that they make up.
         let mut found = Found::<R::Word> {
             tally: Tally::default(),
-            idle_extents: 0,
+            idle_allotments: 0,
             sealed_clusters: 0,
             current_clusters: 0,
             listed: [0; LISTS],
         };
-        for index in 0..self.layout.extents() {
-            let extent = &books.extents[index];
-            found.add(Place::Bad, extent.bad.into());
-            if extent.is_ours() {
-                self.check_extent(books, index, extent, &mut found);
+        for index in 0..self.layout.allotments() {
+            let allotment = &books.allotments[index];
+            found.add(Place::Bad, allotment.bad.into());
+            if allotment.is_ours() {
+                self.check_allotment(books, index, allotment, &mut found);
             } else {
                 let place = match self.is_closed() {
                     true => Place::Sealed,
-                    false if extent.is_anothers() => Place::Another,
+                    false if allotment.is_anothers() => Place::Another,
                     false => Place::Ungrown,
                 };
-                found.add(place, self.layout.slots_of(index) - u64::from(extent.bad));
+                found.add(place, self.layout.slots_of(index) - u64::from(allotment.bad));
             }
         }
         // 2. Counts of slots.
@@ -60,7 +60,7 @@ impl<R: Records> SlotTable<R> {
         if self.is_closed() {
             return;
         }
-        assert_eq!(found.idle_extents, books.idle_extents, "idle extents");
+        assert_eq!(found.idle_allotments, books.idle_allotments, "idle allotments");
         assert_eq!(found.sealed_clusters, books.sealed_clusters, "sealed clusters");
         let currents = (0..self.owners()).filter(|owner| self.current(*owner).is_some()).count();
         assert_eq!(found.current_clusters, currents, "current clusters");
@@ -72,8 +72,14 @@ impl<R: Records> SlotTable<R> {
         }
     }
 
-    /// Checks the clusters of an extent that is this process's.
-    fn check_extent(&self, books: &Books, index: u32, extent: &Extent, found: &mut Found<R::Word>) {
+    /// Checks the clusters of an allotment that is this process's.
+    fn check_allotment(
+        &self,
+        books: &Books,
+        index: u32,
+        allotment: &Allotment,
+        found: &mut Found<R::Word>,
+    ) {
         let mut in_free_list = 0;
         for (i, cluster) in self.layout.clusters_of(index).enumerate() {
             let cluster = self.clusters.lock(cluster);
@@ -85,7 +91,7 @@ impl<R: Records> SlotTable<R> {
                 continue;
             }
             let state = cluster.state();
-            assert_eq!(i < extent.grown as usize, state != ClusterState::Absent);
+            assert_eq!(i < allotment.grown as usize, state != ClusterState::Absent);
             match state {
                 ClusterState::Absent => found.add(Place::Ungrown, free),
                 ClusterState::Sealed => {
@@ -110,8 +116,8 @@ impl<R: Records> SlotTable<R> {
             }
         }
         if !self.is_closed() {
-            assert_eq!(in_free_list, extent.free_clusters);
-            found.idle_extents += u32::from(self.is_idle(books, index));
+            assert_eq!(in_free_list, allotment.free_clusters);
+            found.idle_allotments += u32::from(self.is_idle(books, index));
         }
     }
 }

@@ -17,7 +17,7 @@ pub struct Counts {
     pub ungrown: u64,
     /// Free, but in clusters shared with a process on the other side of a fork.
     pub sealed: u64,
-    /// In extents that other processes lease.
+    /// In allotments that other processes lease.
     pub another: u64,
     /// Failed to be written; never handed out again.
     pub bad: u64,

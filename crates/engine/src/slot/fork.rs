@@ -34,10 +34,12 @@ impl SlotMap {
         self.set_capacity(self.table.tally.get(Place::Taken));
     }
 
-    /// Calls `each` with the range of bytes of every leased extent that holds slots in use, until
-    /// it returns `false`; whether it never did.
+    /// Calls `each` with the range of bytes of every leased allotment that holds slots in use,
+    /// until it returns `false`; whether it never did.
     pub fn all_leases_in_use(&self, mut each: impl FnMut(Range<u64>) -> bool) -> bool {
         let books = &*self.lock();
-        self.table.extents_in_use(books).all(|extent| each(self.table.layout.extent_bytes(extent)))
+        self.table
+            .allotments_in_use(books)
+            .all(|allotment| each(self.table.layout.allotment_bytes(allotment)))
     }
 }
