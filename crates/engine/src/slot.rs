@@ -29,7 +29,7 @@
 //! And a fourth, which is not for slots alone ([`Batching`]): slots that are taken or put back
 //! together are so in one hold of a lock. Without it a run is made up of slots taken one by one.
 //!
-//! Every usable slot is counted in exactly one place ([`Counts`]). Nothing here does I/O: what is
+//! Every usable slot is counted in exactly one state ([`Counts`]). Nothing here does I/O: what is
 //! to be done on the disk is asked of [`Disk`]. Nothing allocates memory after it was made.
 //!
 //! Locks, in order: the cache of a processor (`Rank::SlotCache`: tried, waited for only to empty
@@ -65,7 +65,7 @@ use cache::SlotCache;
 use cluster::RECORD_WORDS;
 pub use cluster::{Bitmap, CLUSTER_SLOTS};
 pub use counts::Counts;
-use counts::Place;
+use counts::SlotState;
 use layout::{Layout, pieces};
 pub use lease::Disk;
 use lease::RETRY;
@@ -323,7 +323,7 @@ impl SlotMap {
         }
         self.capacity.fetch_sub(len as u64, Relaxed);
         self.stats.sub(Counter::DeviceCapacityBytes, (len * PAGE_SIZE) as u64);
-        self.table.tally.get(Place::Taken) == 0
+        self.table.tally.get(SlotState::Taken) == 0
     }
 
     /// Puts slots back: cluster, first slot in it, number. Best sorted.
@@ -413,16 +413,16 @@ impl SlotMap {
 
     /// Where the slots are. Exact while no operation is under way.
     pub fn counts(&self) -> Counts {
-        let get = |place| self.table.tally.get(place);
+        let get = |state| self.table.tally.get(state);
         let cached = self.caches.iter().map(|cell| cell.slots.load(Relaxed)).sum();
         Counts {
-            used: get(Place::Taken).saturating_sub(cached),
+            used: get(SlotState::Taken).saturating_sub(cached),
             cached,
-            free: get(Place::Free),
-            ungrown: get(Place::Ungrown),
-            sealed: get(Place::Sealed),
-            another: get(Place::Another),
-            bad: get(Place::Bad),
+            free: get(SlotState::Free),
+            ungrown: get(SlotState::Ungrown),
+            sealed: get(SlotState::Sealed),
+            another: get(SlotState::Another),
+            bad: get(SlotState::Bad),
         }
     }
 

@@ -12,8 +12,8 @@
 //! inside the gate of reclaim, others inside that of mapping calls, so that a fork finds it free.
 
 mod compressed;
+mod elsewhere;
 mod evacuate;
-mod place;
 
 use crate::base::lockdep::Rank;
 use crate::base::seeded::{Bug, is_seeded};

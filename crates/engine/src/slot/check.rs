@@ -1,7 +1,7 @@
 //! The invariants of the books and of all clusters, as a checker that debug builds run.
 
 use super::cluster::{ClusterState, FREE_LIST, LISTS, Records};
-use super::counts::{Place, Tally};
+use super::counts::{SlotState, Tally};
 use super::lease::Allotment;
 use super::table::{Books, SlotTable, place_of};
 use crate::base::sync::Atomic;
@@ -17,8 +17,8 @@ struct Found<W> {
 }
 
 impl<W: Atomic> Found<W> {
-    fn add(&self, place: Place, slots: u64) {
-        self.tally.begin(place, self.tally.get(place) + slots);
+    fn add(&self, state: SlotState, slots: u64) {
+        self.tally.begin(state, self.tally.get(state) + slots);
     }
 }
 
@@ -38,23 +38,28 @@ impl<R: Records> SlotTable<R> {
         };
         for index in 0..self.layout.allotments() {
             let allotment = &books.allotments[index];
-            found.add(Place::Bad, allotment.bad.into());
+            found.add(SlotState::Bad, allotment.bad.into());
             if allotment.is_ours() {
                 self.check_allotment(books, index, allotment, &mut found);
             } else {
-                let place = match self.is_closed() {
-                    true => Place::Sealed,
-                    false if allotment.is_anothers() => Place::Another,
-                    false => Place::Ungrown,
+                let state = match self.is_closed() {
+                    true => SlotState::Sealed,
+                    false if allotment.is_anothers() => SlotState::Another,
+                    false => SlotState::Ungrown,
                 };
-                found.add(place, self.layout.slots_of(index) - u64::from(allotment.bad));
+                found.add(state, self.layout.slots_of(index) - u64::from(allotment.bad));
             }
         }
         // 2. Counts of slots.
-        for place in
-            [Place::Taken, Place::Free, Place::Ungrown, Place::Sealed, Place::Another, Place::Bad]
-        {
-            assert_eq!(self.tally.get(place), found.tally.get(place), "slots that are {place:?}");
+        for state in [
+            SlotState::Taken,
+            SlotState::Free,
+            SlotState::Ungrown,
+            SlotState::Sealed,
+            SlotState::Another,
+            SlotState::Bad,
+        ] {
+            assert_eq!(self.tally.get(state), found.tally.get(state), "slots that are {state:?}");
         }
         // 3. Counts of clusters, and lists of them: a table that is closed has none.
         if self.is_closed() {
@@ -84,30 +89,30 @@ impl<R: Records> SlotTable<R> {
         for (i, cluster) in self.layout.clusters_of(index).enumerate() {
             let cluster = self.clusters.lock(cluster);
             cluster.check();
-            found.add(Place::Taken, cluster.used_slots());
+            found.add(SlotState::Taken, cluster.used_slots());
             let free = cluster.free_slots();
             if self.is_closed() {
-                found.add(Place::Sealed, free);
+                found.add(SlotState::Sealed, free);
                 continue;
             }
             let state = cluster.state();
             assert_eq!(i < allotment.grown as usize, state != ClusterState::Absent);
             match state {
-                ClusterState::Absent => found.add(Place::Ungrown, free),
+                ClusterState::Absent => found.add(SlotState::Ungrown, free),
                 ClusterState::Sealed => {
                     found.sealed_clusters += 1;
-                    found.add(Place::Sealed, free);
+                    found.add(SlotState::Sealed, free);
                 }
                 ClusterState::Current => {
                     found.current_clusters += 1;
                     let index = Some(cluster.index());
                     let owners = (0..self.owners()).filter(|owner| self.current(*owner) == index);
                     assert_eq!(owners.count(), 1, "a current cluster has an owner");
-                    found.add(Place::Free, free);
+                    found.add(SlotState::Free, free);
                 }
                 ClusterState::Full | ClusterState::Listed(_) => {
                     assert_eq!(state, place_of(&cluster), "a cluster stands where it should not");
-                    found.add(Place::Free, free);
+                    found.add(SlotState::Free, free);
                     if let ClusterState::Listed(list) = state {
                         found.listed[list] += 1;
                         in_free_list += u8::from(list == FREE_LIST);

@@ -7,7 +7,7 @@
 //! done by one thread at a time ([`SlotTable::grow`]) without the device's lock, while others take
 //! slots out of what is there and put slots back.
 
-use super::Place;
+use super::SlotState;
 use super::cluster::{CLUSTER_SLOTS, ClusterState, FREE_LIST, Records};
 use super::table::{Books, SlotTable};
 use overspill_os::Errno;
@@ -196,7 +196,7 @@ impl<R: Records> SlotTable<R> {
         for cluster in first..first + clusters {
             books.allotments[self.layout.allotment_of(cluster)].grown += 1;
             let mut cluster = self.clusters.lock(cluster);
-            self.tally.shift(Place::Ungrown, Place::Free, cluster.free_slots());
+            self.tally.shift(SlotState::Ungrown, SlotState::Free, cluster.free_slots());
             self.place(books, &mut cluster);
         }
     }
@@ -234,7 +234,11 @@ impl<R: Records> SlotTable<R> {
                 if books.ungrown.is_empty() { clusters } else { books.ungrown.start..clusters.end };
         } else {
             books.allotments[allotment].owner = Owner::Another;
-            self.tally.shift(Place::Ungrown, Place::Another, self.usable_slots(books, allotment));
+            self.tally.shift(
+                SlotState::Ungrown,
+                SlotState::Another,
+                self.usable_slots(books, allotment),
+            );
             books.lease_retry = books.lease_retry.or_else(|| Some(Instant::now() + RETRY));
         }
     }
@@ -247,7 +251,11 @@ impl<R: Records> SlotTable<R> {
             .iter_mut()
             .filter(|e| e.owner == Owner::Another)
             .for_each(|e| e.owner = Owner::Nobody);
-        self.tally.shift(Place::Another, Place::Ungrown, self.tally.get(Place::Another));
+        self.tally.shift(
+            SlotState::Another,
+            SlotState::Ungrown,
+            self.tally.get(SlotState::Another),
+        );
         books.lease_hint = 0;
     }
 
@@ -302,7 +310,7 @@ impl<R: Records> SlotTable<R> {
             self.set_state(books, &mut cluster, ClusterState::Absent);
         }
         books.allotments[allotment].grown = 0;
-        self.tally.shift(Place::Free, Place::Ungrown, self.usable_slots(books, allotment));
+        self.tally.shift(SlotState::Free, SlotState::Ungrown, self.usable_slots(books, allotment));
     }
 
     /// Withdraws a slot of an allotment that nobody leases yet, for ever.
@@ -315,7 +323,7 @@ impl<R: Records> SlotTable<R> {
         if cluster.occupied()[slot / 64] >> (slot % 64) & 1 == 0 {
             cluster.withdraw(slot, 1);
             allotment.bad += 1;
-            self.tally.shift(Place::Ungrown, Place::Bad, 1);
+            self.tally.shift(SlotState::Ungrown, SlotState::Bad, 1);
         }
     }
 

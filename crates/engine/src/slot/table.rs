@@ -16,7 +16,7 @@ use super::cluster::{
     CLUSTER_SLOTS, Cluster, ClusterState, ClusterTable, FREE_LIST, LISTS, Records, find_run,
     free_runs,
 };
-use super::counts::{Place, Tally};
+use super::counts::{SlotState, Tally};
 use super::layout::Layout;
 use super::lease::Allotments;
 use super::lists::Lists;
@@ -132,7 +132,7 @@ impl<R: Records> SlotTable<R> {
             closed: AtomicBool::new(false),
             long_runs: settings.long_runs,
         };
-        table.tally.begin(Place::Ungrown, layout.pages - layout.reserved);
+        table.tally.begin(SlotState::Ungrown, layout.pages - layout.reserved);
         let tail = (layout.pages % CLUSTER_SLOTS as u64) as usize;
         if layout.reserved > 0 {
             table.clusters.lock(0).withdraw(0, layout.reserved as usize);
@@ -199,7 +199,7 @@ impl<R: Records> SlotTable<R> {
             && cluster.occupied()[at / 64] >> (at % 64) & 1 == 0;
         if free {
             cluster.take(at, 1);
-            self.tally.shift(Place::Free, Place::Taken, 1);
+            self.tally.shift(SlotState::Free, SlotState::Taken, 1);
         }
         free
     }
@@ -242,7 +242,7 @@ impl<R: Records> SlotTable<R> {
     /// of what is there is in use, if long runs are wanted. At half they still are; the price is
     /// disk space of at most twice what is stored.
     fn wants_growth(&self) -> bool {
-        self.long_runs && self.tally.get(Place::Free) < self.tally.get(Place::Taken)
+        self.long_runs && self.tally.get(SlotState::Free) < self.tally.get(SlotState::Taken)
     }
 
     /// Takes slots out of the first cluster of `lists`, and makes that the owner's current one.
@@ -288,7 +288,7 @@ impl<R: Records> SlotTable<R> {
             runs.push(cluster.first_slot() + start as u64, len);
             left -= len;
         }
-        self.tally.shift(Place::Free, Place::Taken, (want.slots - left) as u64);
+        self.tally.shift(SlotState::Free, SlotState::Taken, (want.slots - left) as u64);
         true
     }
 
@@ -319,14 +319,14 @@ impl<R: Records> SlotTable<R> {
             slots += len as u64;
         }
         if self.is_closed() {
-            self.tally.shift(Place::Taken, Place::Sealed, slots);
+            self.tally.shift(SlotState::Taken, SlotState::Sealed, slots);
             return if cluster.used_slots() == 0 { After::Settle } else { After::Nothing };
         }
         if cluster.state() == ClusterState::Sealed {
-            self.tally.shift(Place::Taken, Place::Sealed, slots);
+            self.tally.shift(SlotState::Taken, SlotState::Sealed, slots);
             return After::Publish;
         }
-        self.tally.shift(Place::Taken, Place::Free, slots);
+        self.tally.shift(SlotState::Taken, SlotState::Free, slots);
         if is_placed(cluster.state()) && cluster.state() != place_of(&cluster) {
             After::Settle
         } else {
@@ -347,7 +347,7 @@ impl<R: Records> SlotTable<R> {
         let mut cluster = self.clusters.lock(index);
         cluster.put(start, len);
         cluster.withdraw(start, len);
-        self.tally.shift(Place::Taken, Place::Bad, len as u64);
+        self.tally.shift(SlotState::Taken, SlotState::Bad, len as u64);
         books.allotments[self.layout.allotment_of(index)].bad += len as u32;
         if !self.is_closed() && is_placed(cluster.state()) {
             self.place(books, &mut cluster);
@@ -419,7 +419,7 @@ impl<R: Records> SlotTable<R> {
                 }
                 self.set_state(books, &mut cluster, ClusterState::Sealed);
                 books.sealed_clusters += 1;
-                self.tally.shift(Place::Free, Place::Sealed, cluster.free_slots());
+                self.tally.shift(SlotState::Free, SlotState::Sealed, cluster.free_slots());
             }
             cluster.set_seal(seq);
         }
@@ -438,7 +438,7 @@ impl<R: Records> SlotTable<R> {
                 continue;
             }
             let mut cluster = self.clusters.lock(index);
-            self.tally.shift(Place::Sealed, Place::Free, cluster.free_slots());
+            self.tally.shift(SlotState::Sealed, SlotState::Free, cluster.free_slots());
             books.sealed_clusters -= 1;
             self.place(books, &mut cluster);
         }
@@ -447,8 +447,8 @@ impl<R: Records> SlotTable<R> {
     /// Ends allocation for good: in a child of a fork, of the map that it shares with its parent.
     pub fn close(&self, _: &mut Books) {
         self.closed.store(true, Relaxed);
-        for place in [Place::Free, Place::Ungrown, Place::Another] {
-            self.tally.shift(place, Place::Sealed, self.tally.get(place));
+        for state in [SlotState::Free, SlotState::Ungrown, SlotState::Another] {
+            self.tally.shift(state, SlotState::Sealed, self.tally.get(state));
         }
     }
 
