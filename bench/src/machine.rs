@@ -2,6 +2,6 @@
 
 pub mod cgroup;
 pub mod kernel_swap;
-pub mod place;
 pub mod put_back;
 pub mod swap_device;
+pub mod swap_dir;

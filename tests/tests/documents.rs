@@ -68,16 +68,16 @@ fn blocks_of(page: &str) -> Vec<Block> {
 }
 
 /// Where a block runs, and what it runs beside.
-struct Place {
+struct Surroundings {
     overspill: &'static Path,
     room: overspill_tests::scratch::Room,
     job: Option<Job>,
     runtime: PathBuf,
 }
 
-impl Place {
+impl Surroundings {
     /// For a block; `None` where nothing can be run under overspill.
-    fn new(name: &str, block: &Block) -> Option<Place> {
+    fn new(name: &str, block: &Block) -> Option<Surroundings> {
         let overspill = overspill(&SCRATCH)?;
         let room = SCRATCH.room(name);
         fs::write(room.path.join("job.py"), PROGRAM).unwrap();
@@ -92,7 +92,7 @@ impl Place {
             if wants_job { Some(Job::churn(&SCRATCH, name, &options, &[JOB_MIB])?) } else { None };
         let runtime = job.as_ref().map_or_else(|| room.path.join("run"), |job| job.runtime.clone());
         fs::create_dir_all(&runtime).unwrap();
-        Some(Place { overspill, room, job, runtime })
+        Some(Surroundings { overspill, room, job, runtime })
     }
 
     /// A command of a page as it is run here, and how it ends.
@@ -142,10 +142,10 @@ fn run_block(page: &str, how: &Run, block: &Block) {
         return skipped(&format!("{page}, line {line}: {reason}"));
     }
     let name = format!("{}-{line}", page.rsplit('/').next().unwrap().trim_end_matches(".md"));
-    let Some(place) = Place::new(&name, block) else { return };
+    let Some(surroundings) = Surroundings::new(&name, block) else { return };
     for (at, shown) in block.commands.iter().enumerate() {
         let began = Instant::now();
-        let (status, printed) = place.run(shown);
+        let (status, printed) = surroundings.run(shown);
         eprintln!("{page}, line {}: {:.1?}", shown.line, began.elapsed());
         let expected = if at + 1 == block.commands.len() { how.status } else { 0 };
         let (line, command) = (shown.line, &shown.command);
@@ -158,7 +158,7 @@ fn run_block(page: &str, how: &Run, block: &Block) {
             );
         }
     }
-    if let Some(job) = place.job {
+    if let Some(job) = surroundings.job {
         job.end_churn();
     }
 }

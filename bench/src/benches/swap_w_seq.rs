@@ -55,7 +55,7 @@ macro_rules! locks {
     ($phase:literal) => {
         locks!(
             $phase, "slots" "slot_lock", "cluster" "cluster_lock", "index" "swap_cache_lock",
-            "ages" "swap_ages_lock", "zone" "zone_lock"
+            "lru" "swap_ages_lock", "zone" "zone_lock"
         )
     };
 }

@@ -6,8 +6,8 @@
 
 use super::common::Common;
 use crate::machine::kernel_swap;
-use crate::machine::place::{Place, memory_for};
 use crate::machine::swap_device::SwapDevice;
+use crate::machine::swap_dir::{SwapDir, memory_for};
 use crate::measure::{Failure, Sample, child, fail};
 use crate::model::*;
 use crate::work::swapoff::{Request, Who, engine, load_device_bytes};
@@ -160,15 +160,15 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&args.steps);
     let cases = plan(&steps);
-    let place = Place::find(args.device.as_deref())?;
+    let swap_dir = SwapDir::find(args.device.as_deref())?;
     if args.size < SIZE_MIN {
         fail!("{} is too little to tell anything: give --size {SIZE_MIN} or more", args.size);
     }
-    let load = request(Some(String::new()), true, args, &place);
+    let load = request(Some(String::new()), true, args, &swap_dir);
     // What both allocations keep in memory at once is bounded by the budget, and what the engine
     // keeps of it by less than this.
     memory_for(args.size, load.memory() + load.memory() / 4)?;
-    place.has_room(args.size, load.disk(), "--device")?;
+    swap_dir.has_room(args.size, load.disk(), "--device")?;
     let with_kernel = steps.iter().any(|step| step.name == "kernel");
     let mut without_kernel = kernel_swap::missing().filter(|_| with_kernel);
     let measured = LADDER.measure(&cases, args.common.rounds, |case| {
@@ -178,7 +178,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         if of_kernel && without_kernel.is_some() {
             return Ok(Sample::new());
         }
-        let request = request(settings, case.what, args, &place);
+        let request = request(settings, case.what, args, &swap_dir);
         child::ask(LADDER.bench, &request, limit).or_else(|failure| {
             if !of_kernel {
                 return Err(failure);
@@ -191,8 +191,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         "size_bytes": args.size.0,
         "memory_bytes": Request { load: 0, ..load.clone() }.memory(),
         "load_bytes": load.load,
-        "device": place.to_string(),
-        "load_device": load_device(args, &place).to_string(),
+        "device": swap_dir.to_string(),
+        "load_device": load_device(args, &swap_dir).to_string(),
         "pinned": false,
         "settings": engine::SETTINGS,
         "steps": LADDER.made_of(&steps),
@@ -214,22 +214,22 @@ fn plan(steps: &[&'static Step]) -> Vec<Case<bool>> {
 }
 
 /// What the process of a measurement is told; without settings it is about the kernel.
-fn request(settings: Option<String>, with_load: bool, args: &Args, place: &Place) -> Request {
+fn request(settings: Option<String>, with_load: bool, args: &Args, swap_dir: &SwapDir) -> Request {
     let load = if with_load { load_bytes(args.size) } else { 0 };
     let who = match settings {
         Some(settings) => Who::Engine {
             settings,
-            file: place.file.clone(),
-            load_device: load_device(args, place).spec(Bytes(load_device_bytes(load))),
+            file: swap_dir.file.clone(),
+            load_device: load_device(args, swap_dir).spec(Bytes(load_device_bytes(load))),
         },
         None => Who::Kernel,
     };
-    Request { who, dir: place.dir.clone(), size: Bytes::from_pages(args.size.pages()).0, load }
+    Request { who, dir: swap_dir.dir.clone(), size: Bytes::from_pages(args.size.pages()).0, load }
 }
 
 /// What the load's pages go to.
-fn load_device(args: &Args, place: &Place) -> SwapDevice {
-    args.load_device.clone().unwrap_or_else(|| SwapDevice::at(&place.dir))
+fn load_device(args: &Args, swap_dir: &SwapDir) -> SwapDevice {
+    args.load_device.clone().unwrap_or_else(|| SwapDevice::at(&swap_dir.dir))
 }
 
 /// Whole runs of what it pushes out at once.

@@ -18,7 +18,7 @@ pub use declared::LADDER;
 pub use plan::case;
 
 use crate::machine::kernel_swap;
-use crate::machine::place::{Place, memory_for};
+use crate::machine::swap_dir::{SwapDir, memory_for};
 use crate::measure::{Failure, fail, host};
 use crate::model::*;
 use crate::work::vs_kernel::case::{Kind, Peer, Program};
@@ -57,19 +57,19 @@ pub fn compared(
         fail!("{} is too little to tell anything: give --size {SIZE_MIN} or more", sides.size);
     }
     let began = Instant::now();
-    let place = Place::find(sides.dir.as_deref())?;
+    let swap_dir = SwapDir::find(sides.dir.as_deref())?;
     // All of it may be in memory at once, packed or not.
     memory_for(sides.size, sides.size.0 + sides.size.0 / 4)?;
-    place.has_room(sides.size, 2 * sides.size.0, "--dir")?;
+    swap_dir.has_room(sides.size, 2 * sides.size.0, "--dir")?;
     let command = command()?;
     let busy_before = host::load_average();
     // 1. What can be measured here.
     let left_out = missing(&cases);
     cases.retain(|case| !left_out.keys().any(|name| case.what.needs(name)));
     let programs: Vec<Program> = cases.iter().filter_map(|case| case.what.program()).collect();
-    let inputs = Inputs::make(&programs, &place.dir, sides.size.0)?;
+    let inputs = Inputs::make(&programs, &swap_dir.dir, sides.size.0)?;
     // 2. All of it, in turn.
-    let setup = Setup { sides, rounds, place: &place, command, inputs };
+    let setup = Setup { sides, rounds, swap_dir: &swap_dir, command, inputs };
     let mut seen = Rounds::new(sides.size, began, left_out);
     let measured = ladder.measure(&cases, rounds, |case| Ok(seen.measure(&setup, case)))?;
     drop(setup);
@@ -77,7 +77,7 @@ pub fn compared(
     let busy = [busy_before, host::load_average()];
     let own = json!({
         "size_bytes": sides.size.0,
-        "dir": place.to_string(),
+        "dir": swap_dir.to_string(),
         "pinned": false,
         "delivery": "thread and signal, by step",
         "settings": sides.set,

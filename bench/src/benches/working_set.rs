@@ -7,8 +7,8 @@
 //! against it.
 
 use super::common::Common;
-use crate::machine::place::memory_for;
 use crate::machine::swap_device::{RAM, SwapDevice};
+use crate::machine::swap_dir::memory_for;
 use crate::measure::{self, Failure, Series};
 use crate::model::*;
 use crate::work::working_set::policies::{self, Policy};

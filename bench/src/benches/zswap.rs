@@ -8,7 +8,7 @@
 //! read, and to keep pages that do not compress.
 
 use super::common::{Common, Device};
-use crate::machine::place::memory_for;
+use crate::machine::swap_dir::memory_for;
 use crate::measure::Failure;
 use crate::model::*;
 use crate::work::zswap::pages::Work;

@@ -5,7 +5,7 @@
 //! ([`super::put_back`]).
 
 use super::cgroup::{Cgroup, Hierarchy};
-use super::place::make;
+use super::swap_dir::make;
 use crate::measure::{Failing, Failure, fail};
 use overspill::units::{Bytes, PAGE_SIZE};
 use rustix::fs::FallocateFlags;

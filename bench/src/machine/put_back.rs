@@ -277,7 +277,7 @@ fn write_back(file: &Path, value: &str, devices: &[PathBuf]) -> Result<(), Failu
 
 #[cfg(test)]
 mod tests {
-    use super::super::place::make;
+    use super::super::swap_dir::make;
     use super::*;
     use std::process::Command;
 

@@ -31,7 +31,7 @@ pub const LOCKS: [Lock; 5] = [
     Lock { name: "slot_lock", title: "slots", of_swap: true },
     Lock { name: "cluster_lock", title: "clusters", of_swap: true },
     Lock { name: "swap_cache_lock", title: "index", of_swap: true },
-    Lock { name: "swap_ages_lock", title: "ages", of_swap: true },
+    Lock { name: "swap_ages_lock", title: "lru", of_swap: true },
     Lock { name: "zone_lock", title: "zone", of_swap: false },
 ];
 
@@ -63,8 +63,8 @@ impl Sharing {
     /// the current clusters: one of the device, or one of each processor; they come back in the
     /// order in which they went. So only as many locks of the swap cache's index are in use as
     /// cover the current clusters, which lie side by side, however many there are in all. Frames
-    /// come from one zone, and those of all threads from the same part of it, so that one list by
-    /// age is in use.
+    /// come from one zone, and those of all threads from the same part of it, so that one LRU
+    /// list is in use.
     fn side_by_side(self, lock: Lock, running: usize) -> usize {
         let clusters = if self.cpu_clusters { running } else { 1 };
         let clusters_of = |bytes: usize| bytes / (CLUSTER_SLOTS * PAGE_SIZE);

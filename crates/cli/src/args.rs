@@ -99,7 +99,7 @@ pub fn parse() -> Cli {
     })
 }
 
-/// The exit status of a command line that says nothing to do: a mistake, or a wish for help.
+/// The exit status of a command line that says nothing to do: a mistake, or a request for help.
 fn exit_status(error: &clap::Error, subcommand: &str) -> i32 {
     match subcommand {
         "swapoff" if error.use_stderr() => swap::SWAPOFF_USAGE.into(),

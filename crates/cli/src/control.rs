@@ -2,7 +2,7 @@
 //!
 //! [`Control`] listens for as long as the job runs, on threads of its own, so that waiting for the
 //! program and passing signals on are not disturbed. Each connection is one request and one reply
-//! ([`protocol`]), answered by the [`job`]; [`place`] says where the socket lies. [`find`] and
+//! ([`protocol`]), answered by the [`job`]; [`sockets`] says where the socket lies. [`find`] and
 //! [`ask`] are the other end, for commands.
 //!
 //! Only the user of the job and root are listened to. Lines have a longest length, connections a
@@ -10,16 +10,16 @@
 //! by mistake.
 
 pub mod job;
-pub mod place;
 pub mod protocol;
+pub mod sockets;
 mod swaps;
 
 use crate::failure::Failure;
 use crate::report::printable;
 use crate::rundir::leftovers;
 use job::Job;
-use place::{Directory, Variables, default_directory};
 use protocol::{Answer, Call, REPLY_MAX, REQUEST_MAX, Reply, Request, VERSION};
+use sockets::{Directory, Variables, default_directory};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStringExt;

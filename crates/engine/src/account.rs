@@ -125,7 +125,7 @@ impl Account {
     ///
     /// # Errors
     /// ENOMEM.
-    pub fn of_family(budget: u64) -> Result<Account, Errno> {
+    pub fn without_job(budget: u64) -> Result<Account, Errno> {
         let account = Account::over(SharedCells::inherited(Account::CELLS)?.all());
         account.set_budget(budget);
         Ok(account)

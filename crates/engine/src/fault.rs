@@ -36,7 +36,7 @@ use folio::Folios;
 use overspill_os::backing::{AnonPrivate, Backing};
 use overspill_os::stack::EngineStacks;
 use overspill_os::{Errno, cpu};
-use readahead::{Streams, Window};
+use readahead::{ReadaheadSize, Streams};
 use settings::{Delivery, FaultSettings};
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ pub struct Fault<B = AnonPrivate> {
     contexts: Buffers<FaultContext>,
     stacks: EngineStacks,
     streams: Streams,
-    window_around: Window,
+    readahead_size: ReadaheadSize,
     /// Way in from the swap cache: copying (0) or moving (1), by log2 of the run.
     way_in: [Choice; 7],
 }
@@ -122,7 +122,7 @@ impl<B: Backing> Fault<B> {
             reclaim: reclaim.clone(),
             contexts,
             streams: Streams::new(folios),
-            window_around: Window::default(),
+            readahead_size: ReadaheadSize::default(),
             way_in: std::array::from_fn(|_| Choice::default()),
             settings,
         })

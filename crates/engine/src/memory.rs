@@ -22,7 +22,7 @@ use crate::frame::cells::FrameCells;
 use crate::frame::{ARENA_MAX, FrameAllocator, FrameSettings};
 use crate::stats::Stats;
 use crate::units::{Bytes, PAGE_SHIFT, PAGE_SIZE, PageIndex};
-use extent::{EXTENT_BYTES, EXTENT_PAGES, Extents};
+use extent::{EXTENT_CELLS_BYTES, EXTENT_PAGES, Extents};
 use frames::Frames;
 use lease::Lease;
 use overspill_os::arena::Arena;
@@ -196,7 +196,7 @@ impl<B: Backing> Memory<B> {
     /// Bytes of the tables of pages and extents, as far as those were ever in use.
     pub fn table_bytes(&self) -> u64 {
         let extents = self.extents_high.load(Relaxed);
-        self.words.used_bytes(extents * EXTENT_PAGES) + extents as u64 * EXTENT_BYTES
+        self.words.used_bytes(extents * EXTENT_PAGES) + extents as u64 * EXTENT_CELLS_BYTES
     }
 
     /// Gives the lock of a page back, as it was.

@@ -1,11 +1,11 @@
 //! Swap slots: which pages of a device are in use.
 //!
 //! A [`SlotMap`] hands out the slots of one device, to all threads at once. Slots are grouped in
-//! clusters of [`CLUSTER_SLOTS`], clusters in extents of up to 32. An extent is *leased* before it
-//! is used, so that processes can share a device, and its clusters are *grown* (given disk space)
-//! before slots of them are handed out, so that a full disk is found here and not when a page is
-//! written. Around a fork clusters are *sealed*: parent and child both read them, so neither hands
-//! out their free slots until the other is gone.
+//! clusters of [`CLUSTER_SLOTS`], clusters in allotments of up to 32. An allotment is *leased*
+//! before it is used, so that processes can share a device, and its clusters are *grown* (given
+//! disk space) before slots of them are handed out, so that a full disk is found here and not when
+//! a page is written. Around a fork clusters are *sealed*: parent and child both read them, so
+//! neither hands out their free slots until the other is gone.
 //!
 //! A file each, bottom up:
 //! - `cluster`: a record for each cluster, with a lock of its own;
@@ -29,7 +29,7 @@
 //! And a fourth, which is not for slots alone ([`Batching`]): slots that are taken or put back
 //! together are so in one hold of a lock. Without it a run is made up of slots taken one by one.
 //!
-//! Every usable slot is counted in exactly one place ([`Counts`]). Nothing here does I/O: what is
+//! Every usable slot is counted in exactly one state ([`Counts`]). Nothing here does I/O: what is
 //! to be done on the disk is asked of [`Disk`]. Nothing allocates memory after it was made.
 //!
 //! Locks, in order: the cache of a processor (`Rank::SlotCache`: tried, waited for only to empty
@@ -65,7 +65,7 @@ use cache::SlotCache;
 use cluster::RECORD_WORDS;
 pub use cluster::{Bitmap, CLUSTER_SLOTS};
 pub use counts::Counts;
-use counts::Place;
+use counts::SlotState;
 use layout::{Layout, pieces};
 pub use lease::Disk;
 use lease::RETRY;
@@ -80,7 +80,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 use table::{After, Books, RUN_MIN, SlotTable, Taken, Want};
 
-/// Largest device that is used: 64 TiB, for which the table of extents takes 6 MiB.
+/// Largest device that is used: 64 TiB, for which the table of allotments takes 6 MiB.
 pub const SLOTS_MAX: u64 = (64 << 40) / PAGE_SIZE as u64;
 /// What a cluster takes in memory when it is used.
 pub const CLUSTER_BYTES: usize = RECORD_WORDS * 8;
@@ -323,7 +323,7 @@ impl SlotMap {
         }
         self.capacity.fetch_sub(len as u64, Relaxed);
         self.stats.sub(Counter::DeviceCapacityBytes, (len * PAGE_SIZE) as u64);
-        self.table.tally.get(Place::Taken) == 0
+        self.table.tally.get(SlotState::Taken) == 0
     }
 
     /// Puts slots back: cluster, first slot in it, number. Best sorted.
@@ -360,16 +360,16 @@ impl SlotMap {
         self.publish(books);
     }
 
-    /// Gives up the extents without a slot in use, but for one: `discard` is called for the bytes
-    /// of each, with no lock held, before anybody can have it again.
+    /// Gives up the allotments without a slot in use, but for one: `discard` is called for the
+    /// bytes of each, with no lock held, before anybody can have it again.
     pub fn give_up_idle(&self, mut discard: impl FnMut(Range<u64>)) {
         loop {
             let mut books = self.lock();
-            let Some(extent) = self.table.give_up_idle(&mut books) else { return };
+            let Some(allotment) = self.table.give_up_idle(&mut books) else { return };
             self.publish(&books);
             drop(books);
-            discard(self.table.layout.extent_bytes(extent));
-            self.table.given_up(&mut self.lock(), extent);
+            discard(self.table.layout.allotment_bytes(allotment));
+            self.table.given_up(&mut self.lock(), allotment);
         }
     }
 
@@ -413,16 +413,16 @@ impl SlotMap {
 
     /// Where the slots are. Exact while no operation is under way.
     pub fn counts(&self) -> Counts {
-        let get = |place| self.table.tally.get(place);
+        let get = |state| self.table.tally.get(state);
         let cached = self.caches.iter().map(|cell| cell.slots.load(Relaxed)).sum();
         Counts {
-            used: get(Place::Taken).saturating_sub(cached),
+            used: get(SlotState::Taken).saturating_sub(cached),
             cached,
-            free: get(Place::Free),
-            ungrown: get(Place::Ungrown),
-            sealed: get(Place::Sealed),
-            another: get(Place::Another),
-            bad: get(Place::Bad),
+            free: get(SlotState::Free),
+            ungrown: get(SlotState::Ungrown),
+            sealed: get(SlotState::Sealed),
+            another: get(SlotState::Another),
+            bad: get(SlotState::Bad),
         }
     }
 

@@ -22,7 +22,7 @@ pub use latency::{FaultSource, Histogram, Latencies};
 use overspill_os::cpu::{self, Topology};
 use overspill_os::directory::Directory;
 use overspill_os::{Errno, table::SharedCells};
-pub use pressure::{Pressure, Stall, WINDOWS_S};
+pub use pressure::{AVG_SECONDS, Pressure, Stall};
 use rustix::fs::{FallocateFlags, OFlags};
 pub use snapshot::Snapshot;
 use std::os::fd::OwnedFd;

@@ -1,8 +1,8 @@
 //! Random loads at eight times the memory: none ever stands still.
 //!
 //! Six loads by default, OVERSPILL_WATCHDOG_LOADS for another number. A load stands still when none
-//! of its threads gets on for [`STALL`], by the clock of a watcher that does not count the time in
-//! which it did not run itself: on a machine that has no time for anybody nothing is proved.
+//! of its threads gets on for [`STILL_MAX`], by the clock of a watcher that does not count the time
+//! in which it did not run itself: on a machine that has no time for anybody nothing is proved.
 
 use overspill::config::{Config, Delivery, baselines};
 use overspill::units::Bytes;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const PAGE: usize = 4096;
 const WORDS: usize = PAGE / 8;
 /// Longest time in which no thread of a load gets on.
-const STALL: Duration = Duration::from_secs(5);
+const STILL_MAX: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(100);
 /// Touches of pages in a load, of all threads together, beside one of each page.
 const TOUCHES: usize = 20_000;
@@ -152,7 +152,7 @@ fn watch(
         } else if slept.elapsed() < 2 * TICK {
             still += TICK;
         }
-        if still > STALL {
+        if still > STILL_MAX {
             eprintln!("{load:?} stands still after {now} touches: {:#?}", pool.stats());
             std::process::abort();
         }

@@ -23,7 +23,7 @@ pub fn is_traced() -> bool {
 /// Whether `/proc/PID/status` names a tracer.
 fn names_tracer(status: &[u8]) -> bool {
     const LINE: &[u8] = b"\nTracerPid:\t";
-    let line = status.windows(LINE.len()).position(|window| window == LINE);
+    let line = status.windows(LINE.len()).position(|part| part == LINE);
     line.and_then(|at| status.get(at + LINE.len())).is_some_and(|digit| *digit != b'0')
 }
 

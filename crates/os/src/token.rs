@@ -1,15 +1,15 @@
 //! Tokens: how a process learns that another, and all that descend from it, have left their memory.
 //!
-//! A process and the children that it forks share a table ([`Tokens`]) in which each has a place: a
-//! word that names a thread of the engine's, and the place of its parent. That thread registers the
-//! word with the kernel (set_robust_list(2)), which marks it when the thread ends, however it ends.
-//! So no descriptor, path or right is needed, and nothing grows with the number of children; it
-//! works across changes of user and root directory. The thread ends with its process, and when that
-//! executes another program.
+//! A process and the children that it forks share a table ([`Tokens`]) in which each has an entry:
+//! a word that names a thread of the engine's, and the entry of its parent. That thread registers
+//! the word with the kernel (set_robust_list(2)), which marks it when the thread ends, however it
+//! ends. So no descriptor, path or right is needed, and nothing grows with the number of children;
+//! it works across changes of user and root directory. The thread ends with its process, and when
+//! that executes another program.
 //!
 //! The same for tables of others' ([`Mark`]): who holds an entry, and whether that process lives.
 //!
-//! No locks: places are taken by compare-and-swap. Given back by the nearest ancestor that lives.
+//! No locks: entries are taken by compare-and-swap. Given back by the nearest ancestor that lives.
 
 use crate::process::program;
 use crate::task;
@@ -21,9 +21,9 @@ use std::sync::atomic::{
 };
 use syscalls::{Sysno, raw_syscall};
 
-/// Places of a table: processes of a tree that share memory since a fork, dead ones with living
+/// Entries of a table: processes of a tree that share memory since a fork, dead ones with living
 /// descendants included.
-const PLACES: usize = 1 << 16;
+const ENTRIES: usize = 1 << 16;
 
 /// Bits of a word that has been registered: the kernel's FUTEX_OWNER_DIED and FUTEX_TID_MASK.
 const DIED: u32 = 1 << 30;
@@ -32,23 +32,23 @@ const UNREGISTERED: u32 = 1 << 31;
 
 /// What is known of a process. The kernel's struct robust_list comes first: a link.
 #[repr(C)]
-struct Place {
-    /// The next of a robust list: another place, or the head.
+struct ProcessEntry {
+    /// The next of a robust list: another entry, or the head.
     link: AtomicU64,
     /// Free (0), the thread that holds it, or that number with [`DIED`] or [`UNREGISTERED`].
     word: AtomicU32,
-    /// The place of the parent; 0 for none.
+    /// The entry of the parent; 0 for none.
     parent: AtomicU32,
 }
 
 /// An entry of a table that processes share, which says who holds it: the first two cells. It
 /// outlives whoever is killed, at any instruction.
 #[derive(Clone, Copy)]
-pub struct Mark(&'static Place);
+pub struct Mark(&'static ProcessEntry);
 
 impl Mark {
     /// Cells of a table that it takes up.
-    pub const CELLS: usize = size_of::<Place>() / 8;
+    pub const CELLS: usize = size_of::<ProcessEntry>() / 8;
 
     /// That of an entry that begins with these cells.
     ///
@@ -56,9 +56,9 @@ impl Mark {
     /// When they are fewer than [`Mark::CELLS`].
     pub fn of(cells: &'static [AtomicU64]) -> Mark {
         let cells = &cells[..Mark::CELLS];
-        // SAFETY: 1. the cells are as large as a place, aligned at least as well, and any bits are
+        // SAFETY: 1. the cells are as large as an entry, aligned at least as well, and any bits are
         // one; 2. they live for ever, and are accessed by atomic operations only.
-        Mark(unsafe { &*cells.as_ptr().cast::<Place>() })
+        Mark(unsafe { &*cells.as_ptr().cast::<ProcessEntry>() })
     }
 
     /// Takes it for this process, if it is free.
@@ -146,34 +146,35 @@ static HOLDER: AtomicU32 = AtomicU32::new(0);
 /// Of that thread.
 static HEAD: Head = Head {
     list: AtomicU64::new(0),
-    offset: std::mem::offset_of!(Place, word) as i64,
+    offset: std::mem::offset_of!(ProcessEntry, word) as i64,
     pending: AtomicU64::new(0),
 };
 
-/// The place of a process.
+/// The entry of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Token(u32);
 
-/// The table of a tree of processes, in memory that they share, and this process's place in it.
+/// The table of a tree of processes, in memory that they share, and this process's entry in it.
 pub struct Tokens {
-    places: &'static [Place],
+    entries: &'static [ProcessEntry],
     own: AtomicU32,
 }
 
 impl Tokens {
     /// A new table, in which this process is the first.
     pub fn new() -> Result<Tokens, Errno> {
-        let (bytes, access) = (PLACES * size_of::<Place>(), ProtFlags::READ | ProtFlags::WRITE);
+        let (bytes, access) =
+            (ENTRIES * size_of::<ProcessEntry>(), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: 1. a new mapping at an address of the kernel's choice replaces nothing; 2. it is
-        // page aligned, zero, which is a valid place, and never unmapped; 3. other processes access
+        // page aligned, zero, which is a valid entry, and never unmapped; 3. other processes access
         // it by atomic operations only.
-        let places = unsafe {
+        let entries = unsafe {
             let flags = MapFlags::SHARED | MapFlags::NORESERVE;
             let base = mm::mmap_anonymous(crate::vm::own_place(bytes), bytes, access, flags)?;
-            std::slice::from_raw_parts(base.cast::<Place>(), PLACES)
+            std::slice::from_raw_parts(base.cast::<ProcessEntry>(), ENTRIES)
         };
-        let tokens = Tokens { places, own: AtomicU32::new(0) };
-        // The first place is nobody's: 0 is no parent. Its parent is the highest place that was
+        let tokens = Tokens { entries, own: AtomicU32::new(0) };
+        // The first entry is nobody's: 0 is no parent. Its parent is the highest entry that was
         // ever used.
         let first = tokens.child().ok_or(Errno::NOMEM)?;
         tokens.own.store(first.0, Relaxed);
@@ -181,42 +182,42 @@ impl Tokens {
     }
 
     fn high(&self) -> &AtomicU32 {
-        &self.places[0].parent
+        &self.entries[0].parent
     }
 
-    /// A place for a child that this process is about to fork; `None` when there is no more.
+    /// An entry for a child that this process is about to fork; `None` when there is no more.
     pub fn child(&self) -> Option<Token> {
         let own = own_process();
-        let free = |place: &Place| {
-            place.word.load(Relaxed) == 0
-                && place.word.compare_exchange(0, UNREGISTERED | own, AcqRel, Relaxed).is_ok()
+        let free = |entry: &ProcessEntry| {
+            entry.word.load(Relaxed) == 0
+                && entry.word.compare_exchange(0, UNREGISTERED | own, AcqRel, Relaxed).is_ok()
         };
-        let at = self.places.iter().skip(1).position(free)? + 1;
-        self.places[at].parent.store(self.own.load(Relaxed), Release);
+        let at = self.entries.iter().skip(1).position(free)? + 1;
+        self.entries[at].parent.store(self.own.load(Relaxed), Release);
         self.high().fetch_max(at as u32, AcqRel);
         Some(Token(at as u32))
     }
 
-    /// In the child: the place is that of this process, from now on. Without one it is not watched.
+    /// In the child: the entry is that of this process, from now on. Without one it is not watched.
     pub fn adopt(&self, token: Option<Token>) {
         self.own.store(token.map_or(0, |token| token.0), Relaxed);
         if let Some(token) = token {
-            self.places[token.0 as usize].word.store(UNREGISTERED | std::process::id(), Release);
+            self.entries[token.0 as usize].word.store(UNREGISTERED | std::process::id(), Release);
         }
     }
 
-    /// Has the calling thread, which lives as long as its process, hold the place of that, and a
+    /// Has the calling thread, which lives as long as its process, hold the entry of that, and a
     /// mark: the kernel notes in them when the thread ends.
     pub fn hold(&self, mark: Option<Mark>) {
         let own = self.own.load(Relaxed) as usize;
-        let places = (own != 0).then(|| &self.places[own]).into_iter();
+        let entries = (own != 0).then(|| &self.entries[own]).into_iter();
         let head = &raw const HEAD as u64;
         let (mut next, thread) = (head, task::id() as u32);
         HOLDER.store(thread, Relaxed);
-        for place in places.chain(mark.map(|mark| mark.0)) {
-            place.link.store(next, Relaxed);
-            place.word.store(thread, Release);
-            next = std::ptr::from_ref(place) as u64;
+        for entry in entries.chain(mark.map(|mark| mark.0)) {
+            entry.link.store(next, Relaxed);
+            entry.word.store(thread, Release);
+            next = std::ptr::from_ref(entry) as u64;
         }
         HEAD.list.store(next, Release);
         // SAFETY: the members lie in memory that is never unmapped, and the last leads back to the
@@ -224,13 +225,13 @@ impl Tokens {
         unsafe { raw_syscall!(Sysno::set_robust_list, head, size_of::<Head>()) };
     }
 
-    /// Whether the process of a place lives, in this memory.
+    /// Whether the process of an entry lives, in this memory.
     fn lives(&self, at: u32) -> bool {
-        let word = self.places[at as usize].word.load(Acquire);
+        let word = self.entries[at as usize].word.load(Acquire);
         word != 0 && is_alive(word)
     }
 
-    /// The places of those of `tokens` whose process is gone, with all that descend from it: gives
+    /// The entries of those of `tokens` whose process is gone, with all that descend from it: gives
     /// these back.
     pub fn take_gone(&self, tokens: &mut dyn Iterator<Item = Token>) -> Vec<Token> {
         let high = self.high().load(Acquire) as usize;
@@ -239,7 +240,7 @@ impl Tokens {
         for at in (1..=high as u32).filter(|at| self.lives(*at)) {
             let mut above = at as usize;
             while above != 0 && !std::mem::replace(&mut kept[above], true) {
-                above = self.places[above].parent.load(Acquire) as usize;
+                above = self.entries[above].parent.load(Acquire) as usize;
             }
         }
         // 2. What is gone leaves with all below it.
@@ -253,20 +254,20 @@ impl Tokens {
     fn give_back(&self, gone: &[Token], kept: &[bool]) {
         let leads_to_gone = |mut at: usize| {
             while at != 0 && !gone.contains(&Token(at as u32)) {
-                at = self.places[at].parent.load(Acquire) as usize;
+                at = self.entries[at].parent.load(Acquire) as usize;
             }
             at != 0
         };
         let ours: Vec<usize> =
             (1..kept.len()).filter(|at| !kept[*at] && leads_to_gone(*at)).collect();
         for at in ours {
-            self.places[at].word.store(0, Release);
+            self.entries[at].word.store(0, Release);
         }
     }
 
-    /// Gives back the place of a child that was not made.
+    /// Gives back the entry of a child that was not made.
     pub fn not_made(&self, token: Token) {
-        self.places[token.0 as usize].word.store(0, Release);
+        self.entries[token.0 as usize].word.store(0, Release);
     }
 }
 
@@ -276,7 +277,7 @@ impl std::fmt::Debug for Tokens {
     }
 }
 
-const _: () = assert!(size_of::<Place>() == 16 && (PLACES * 16).is_multiple_of(PAGE_SIZE));
+const _: () = assert!(size_of::<ProcessEntry>() == 16 && (ENTRIES * 16).is_multiple_of(PAGE_SIZE));
 
 #[cfg(test)]
 mod tests {
@@ -284,17 +285,17 @@ mod tests {
 
     /// The table as the process of `token` has it.
     fn of(tokens: &Tokens, token: Token) -> Tokens {
-        Tokens { places: tokens.places, own: AtomicU32::new(token.0) }
+        Tokens { entries: tokens.entries, own: AtomicU32::new(token.0) }
     }
 
-    /// Has a thread hold a place, and ends it.
+    /// Has a thread hold an entry, and ends it.
     fn hold_and_end(tokens: &Tokens, token: Token) {
         let tokens = of(tokens, token);
         std::thread::spawn(move || tokens.hold(None)).join().unwrap();
     }
 
     #[test]
-    fn a_place_is_gone_with_the_last_of_its_descendants() {
+    fn an_entry_is_gone_with_the_last_of_its_descendants() {
         let tokens = Tokens::new().unwrap();
         let child = tokens.child().unwrap();
         let grandchild = of(&tokens, child).child().unwrap();
@@ -305,13 +306,13 @@ mod tests {
         hold_and_end(&tokens, child);
         assert!(!tokens.lives(child.0) && tokens.lives(grandchild.0));
         assert_eq!(gone(&[child]), []);
-        // 3. The last one ends: both places are free.
+        // 3. The last one ends: both entries are free.
         hold_and_end(&tokens, grandchild);
         assert_eq!(gone(&[child]), [child]);
         assert_eq!(
             (tokens.child(), tokens.child()),
             (Some(child), Some(grandchild)),
-            "places are used again"
+            "entries are used again"
         );
         tokens.not_made(grandchild);
         assert_eq!(tokens.child(), Some(grandchild));
@@ -348,7 +349,7 @@ mod tests {
         let tokens = Tokens::new().unwrap();
         let child = tokens.child().unwrap();
         // Beyond the kernel's largest number.
-        tokens.places[child.0 as usize].word.store(UNREGISTERED | (1 << 22 | 1), Relaxed);
+        tokens.entries[child.0 as usize].word.store(UNREGISTERED | (1 << 22 | 1), Relaxed);
         assert_eq!(tokens.take_gone(&mut [child].into_iter()), [child]);
     }
 }

@@ -375,18 +375,18 @@ impl Ring {
         drop(file);
     }
 
-    /// Puts the operations through the ring, a window at a time, and waits for all it took.
+    /// Puts the operations through the ring, a full queue at a time, and waits for all it took.
     fn submit(&mut self, file: &File, ops: &mut [Op<'_>]) {
         let Ok(fd) = file.raw_fd() else { return };
-        for window in ops.chunks_mut(self.params.sq_entries as usize) {
-            if !self.submit_window(fd, window) {
+        for ops in ops.chunks_mut(self.params.sq_entries as usize) {
+            if !self.submit_queue(fd, ops) {
                 return;
             }
         }
     }
 
     /// Returns whether the ring is worth trying for more.
-    fn submit_window(&mut self, fd: RawFd, ops: &mut [Op<'_>]) -> bool {
+    fn submit_queue(&mut self, fd: RawFd, ops: &mut [Op<'_>]) -> bool {
         let sq_head = self.rings.counter(self.params.sq_off.head);
         let sq_tail = self.rings.counter(self.params.sq_off.tail);
         let first = sq_tail.load(Acquire);
@@ -466,7 +466,7 @@ impl Ring {
 
     fn enter(&self, submit: u32, wait: u32) -> Result<usize, Errno> {
         let fd = self.file.raw_fd()?;
-        // SAFETY: the submissions name buffers that `submit_window`'s caller lends until all are
+        // SAFETY: the submissions name buffers that `submit_queue`'s caller lends until all are
         // complete.
         let ret = unsafe {
             raw_syscall!(

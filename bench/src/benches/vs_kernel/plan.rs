@@ -2,7 +2,7 @@
 
 use super::args::{Args, Sides};
 use super::ram::Ram;
-use crate::machine::place::Place;
+use crate::machine::swap_dir::SwapDir;
 use crate::measure::Failure;
 use crate::model::*;
 use crate::work::vs_kernel::Request;
@@ -75,7 +75,7 @@ pub struct Setup<'a> {
     /// How often all of it is measured, where the user says so.
     pub rounds: Option<u32>,
     /// Where swap files are made.
-    pub place: &'a Place,
+    pub swap_dir: &'a SwapDir,
     /// The `overspill` that programs run under.
     pub command: PathBuf,
     pub inputs: Inputs,
@@ -84,7 +84,7 @@ pub struct Setup<'a> {
 impl Setup<'_> {
     /// What the process of a measurement is told.
     pub fn request(&self, ram: &Ram, kind: Kind) -> Result<Request, Failure> {
-        let Setup { sides, place, .. } = *self;
+        let Setup { sides, swap_dir, .. } = *self;
         let size = sides.size.0;
         let (memory, needs) = match kind {
             Kind::Work(setting, step) => (ram.of(&setting, step), ram.needs(setting.task)),
@@ -102,7 +102,7 @@ impl Setup<'_> {
             needs,
             memory,
             limit: LIMIT + LIMIT_PER_PAGE * pages + LIMIT_OF_PROGRAMS * alone,
-            dir: home.unwrap_or_else(|| place.dir.clone()),
+            dir: home.unwrap_or_else(|| swap_dir.dir.clone()),
             settings: sides.set.clone(),
         })
     }

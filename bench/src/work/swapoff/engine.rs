@@ -2,8 +2,8 @@
 
 use super::load::Memory;
 use super::{Evacuated, Request, Side, device_rate};
-use crate::machine::place::make;
 use crate::machine::put_back::{self, PutBack};
+use crate::machine::swap_dir::make;
 use crate::measure::usage::{Usage, UsageWho};
 use crate::measure::{Failure, Sample, fail, pool};
 use overspill::config::SwapSpec;

@@ -4,7 +4,7 @@ use super::probe;
 use crate::args::RunArgs;
 use crate::control::Control;
 use crate::control::job::Job;
-use crate::control::place::Variables;
+use crate::control::sockets::Variables;
 use crate::env::Settings;
 use crate::failure::{Failure, UNMANAGED, say};
 use crate::memory::Limits;

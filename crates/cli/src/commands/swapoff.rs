@@ -10,7 +10,7 @@ use crate::control::{self, Found, unexpected};
 use crate::failure::{Failure, say};
 use crate::report::printable;
 use crate::signals::not_ignored;
-use progress::Progress;
+use progress::ProgressDisplay;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::io::{self, Write};
@@ -106,7 +106,7 @@ fn take_out(
         let _ = writeln!(io::stdout(), "swapoff {device}");
     }
     // 2. Wait until every process has done it, or all is as before.
-    let mut progress = Progress::new(&device, verbose);
+    let mut progress = ProgressDisplay::new(&device, verbose);
     let mut silence = Silence::default();
     let mut cancelled = false;
     while !now.over && !silence.lasts(&now) {

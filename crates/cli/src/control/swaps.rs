@@ -7,11 +7,11 @@
 //! is one whose change is called off. A device that no process can open is taken off again.
 //!
 //! Nothing happens by itself: whoever asks has [`Swaps::follow`] look at the processes first.
-//! [`table`] tells the devices, [`place`] which of them is meant.
+//! [`table`] tells the devices, [`named`] which of them is meant.
 //!
 //! Locks: none. The job keeps it under one.
 
-mod place;
+mod named;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -146,7 +146,7 @@ impl Swaps {
         // 1. May it be used?
         let spec: SwapSpec =
             text.parse().map_err(|bad: overspill::config::BadSwap| bad.to_string())?;
-        place::check_unused(
+        named::check_unused(
             &spec,
             self.in_use().iter().map(|used| (&used.device.spec, used.leaving)),
         )?;
@@ -171,7 +171,7 @@ impl Swaps {
     /// Takes a device out of use. Returns the number of the change, or a sentence that says why
     /// not.
     pub fn remove(&mut self, name: &SwapName, processes: &Processes<'_>) -> Result<u32, String> {
-        let id = place::find(name, &self.devices(processes))?;
+        let id = named::find(name, &self.devices(processes))?;
         // Who asks again waits for the same.
         let under_way =
             self.changes.iter().find(|change| change.is_leaving() && change.device.id == id);

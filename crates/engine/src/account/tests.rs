@@ -7,7 +7,7 @@ use std::sync::Arc;
 const BUDGET: u64 = 1000;
 
 fn account() -> Account {
-    Account::of_family(BUDGET).unwrap()
+    Account::without_job(BUDGET).unwrap()
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn who_does_not_announce_is_found() {
 
 #[test]
 fn the_swap_token_is_one_processs_at_a_time_and_runs_out() {
-    let account = Account::of_family(1000).unwrap();
+    let account = Account::without_job(1000).unwrap();
     let [first, second] = [0; 2].map(|_| account.enter().unwrap());
     let holder = |now_ms| account.token(now_ms).map(|member| member.entry());
     assert_eq!(holder(0), None);

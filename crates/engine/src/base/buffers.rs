@@ -14,7 +14,7 @@ const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// A fixed set of sets of buffers, made in advance; a thread takes a free one. They cost memory
 /// from their first use on, until they are trimmed.
 pub struct Buffers<T> {
-    benches: Box<[Bench<T>]>,
+    sets: Box<[BufferSet<T>]>,
     /// Told when one begins to cost memory (`true`), and when it does so no more.
     charge: Box<dyn Fn(bool) + Send + Sync>,
     /// Threads that wait for one, and how often one of them was woken.
@@ -23,45 +23,45 @@ pub struct Buffers<T> {
 }
 
 /// One set.
-struct Bench<T> {
+struct BufferSet<T> {
     buffers: RankedMutex<T>,
     is_used: AtomicBool,
 }
 
 impl<T> fmt::Debug for Buffers<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffers({})", self.benches.len())
+        write!(f, "Buffers({})", self.sets.len())
     }
 }
 
 /// A set of buffers that a thread has.
 pub struct Taken<'a, T> {
-    bench: Option<RankedGuard<'a, T>>,
-    benches: &'a Buffers<T>,
+    set: Option<RankedGuard<'a, T>>,
+    all: &'a Buffers<T>,
 }
 
 impl<T> std::ops::Deref for Taken<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        self.bench.as_ref().expect("held until dropped")
+        self.set.as_ref().expect("held until dropped")
     }
 }
 
 impl<T> std::ops::DerefMut for Taken<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.bench.as_mut().expect("held until dropped")
+        self.set.as_mut().expect("held until dropped")
     }
 }
 
 impl<T> Drop for Taken<'_, T> {
     fn drop(&mut self) {
-        drop(self.bench.take());
+        drop(self.set.take());
         // The lock is given back before this look, and who waits looks at the lock once more after
         // it said so.
         fence(SeqCst);
-        if self.benches.waiting.load(Relaxed) > 0 {
-            self.benches.woken.fetch_add(1, Release);
-            let _ = futex::wake(&self.benches.woken, futex::Flags::PRIVATE, 1);
+        if self.all.waiting.load(Relaxed) > 0 {
+            self.all.woken.fetch_add(1, Release);
+            let _ = futex::wake(&self.all.woken, futex::Flags::PRIVATE, 1);
         }
     }
 }
@@ -74,42 +74,42 @@ impl<T> Buffers<T> {
         make: impl Fn() -> Result<T, E>,
         charge: impl Fn(bool) + Send + Sync + 'static,
     ) -> Result<Buffers<T>, E> {
-        let bench = |_| {
+        let set = |_| {
             let buffers = RankedMutex::new(rank, make()?);
-            Ok(Bench { buffers, is_used: AtomicBool::new(false) })
+            Ok(BufferSet { buffers, is_used: AtomicBool::new(false) })
         };
-        let benches = (0..count).map(bench).collect::<Result<_, E>>()?;
+        let sets = (0..count).map(set).collect::<Result<_, E>>()?;
         let charge = Box::new(charge);
-        Ok(Buffers { benches, charge, waiting: AtomicU32::new(0), woken: AtomicU32::new(0) })
+        Ok(Buffers { sets, charge, waiting: AtomicU32::new(0), woken: AtomicU32::new(0) })
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.benches.len()
+        self.sets.len()
     }
 
     /// All of them, one after the other.
     #[cfg(debug_assertions)]
     pub fn iter(&self) -> impl Iterator<Item = RankedGuard<'_, T>> {
-        self.benches.iter().map(|bench| lock(&bench.buffers))
+        self.sets.iter().map(|set| lock(&set.buffers))
     }
 
-    fn taken<'a>(&'a self, from: &Bench<T>, bench: RankedGuard<'a, T>) -> Taken<'a, T> {
+    fn taken<'a>(&'a self, from: &BufferSet<T>, set: RankedGuard<'a, T>) -> Taken<'a, T> {
         if !from.is_used.load(Relaxed) && !from.is_used.swap(true, Relaxed) {
             (self.charge)(true);
         }
-        Taken { bench: Some(bench), benches: self }
+        Taken { set: Some(set), all: self }
     }
 
-    fn free_of(&self, which: impl Fn(&Bench<T>) -> bool) -> impl Iterator<Item = Taken<'_, T>> {
-        let benches = self.benches.iter().filter(move |bench| which(bench));
-        benches.filter_map(|bench| Some(self.taken(bench, bench.buffers.try_lock()?)))
+    fn free_of(&self, which: impl Fn(&BufferSet<T>) -> bool) -> impl Iterator<Item = Taken<'_, T>> {
+        let sets = self.sets.iter().filter(move |set| which(set));
+        sets.filter_map(|set| Some(self.taken(set, set.buffers.try_lock()?)))
     }
 
     /// That with a number, which nobody else has.
     pub fn at(&self, number: usize) -> Taken<'_, T> {
-        let bench = &self.benches[number];
-        self.taken(bench, lock(&bench.buffers))
+        let set = &self.sets[number];
+        self.taken(set, lock(&set.buffers))
     }
 
     /// A free one, if there is one.
@@ -120,15 +120,15 @@ impl<T> Buffers<T> {
 
     /// Those that are free and were ever used, one after the other.
     pub fn idle(&self) -> impl Iterator<Item = Taken<'_, T>> {
-        self.free_of(|bench| bench.is_used.load(Relaxed))
+        self.free_of(|set| set.is_used.load(Relaxed))
     }
 
     /// Has `forget` give back the memory of each that nobody has just now.
     pub fn trim(&self, forget: impl Fn(&mut T)) {
-        for bench in self.benches.iter().filter(|bench| bench.is_used.load(Relaxed)) {
-            if let Some(mut buffers) = bench.buffers.try_lock() {
+        for set in self.sets.iter().filter(|set| set.is_used.load(Relaxed)) {
+            if let Some(mut buffers) = set.buffers.try_lock() {
                 forget(&mut buffers);
-                bench.is_used.store(false, Relaxed);
+                set.is_used.store(false, Relaxed);
                 (self.charge)(false);
             }
         }
@@ -137,10 +137,10 @@ impl<T> Buffers<T> {
     /// A free one, waiting for it asleep: with many more threads than processors, those that poll
     /// keep the others from getting done.
     pub fn take(&self) -> Taken<'_, T> {
-        self.benches[0].buffers.class().check();
+        self.sets[0].buffers.class().check();
         loop {
-            if let Some(bench) = self.try_take() {
-                return bench;
+            if let Some(set) = self.try_take() {
+                return set;
             }
             self.waiting.fetch_add(1, SeqCst);
             let woken = self.woken.load(Acquire);
@@ -150,8 +150,8 @@ impl<T> Buffers<T> {
                 sleep_on(&self.woken, woken, &LOOK_EVERY);
             }
             self.waiting.fetch_sub(1, SeqCst);
-            if let Some(bench) = found {
-                return bench;
+            if let Some(set) = found {
+                return set;
             }
         }
     }
@@ -187,21 +187,21 @@ mod tests {
 
     #[test]
     fn more_threads_than_sets_take_turns() {
-        let benches = Buffers::new(Rank::Batch, 2, || Ok::<u64, ()>(0), |_| {}).unwrap();
+        let sets = Buffers::new(Rank::Batch, 2, || Ok::<u64, ()>(0), |_| {}).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..500 {
-                        let mut bench = benches.take();
-                        *bench += 1;
+                        let mut set = sets.take();
+                        *set += 1;
                         std::thread::yield_now();
                     }
                 });
             }
         });
-        let sum: u64 = (0..2).map(|number| *benches.at(number)).sum();
-        assert_eq!((sum, benches.waiting.load(Relaxed)), (4000, 0));
-        let _both = [benches.try_take(), benches.try_take()].map(Option::unwrap);
-        assert!(benches.try_take().is_none());
+        let sum: u64 = (0..2).map(|number| *sets.at(number)).sum();
+        assert_eq!((sum, sets.waiting.load(Relaxed)), (4000, 0));
+        let _both = [sets.try_take(), sets.try_take()].map(Option::unwrap);
+        assert!(sets.try_take().is_none());
     }
 }

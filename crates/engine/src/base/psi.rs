@@ -26,7 +26,7 @@ mod shared;
 
 use crate::base::lockdep::Rank;
 use crate::base::sync::RankedMutex;
-use crate::stats::{Pressure, Stall, Stats, WINDOWS_S};
+use crate::stats::{AVG_SECONDS, Pressure, Stall, Stats};
 use overspill_os::{beside, thread};
 pub use shared::{JobPressure, clock_us};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
@@ -142,16 +142,17 @@ impl Count<'_> {
     }
 }
 
-/// Shares of time, averaged as the kernel does: what is a window old counts 1/e.
+/// Shares of time, averaged as the kernel does: in an average over some seconds, what is as old as
+/// that counts 1/e.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-struct Averages([f64; WINDOWS_S.len()]);
+struct Averages([f64; AVG_SECONDS.len()]);
 
 impl Averages {
     /// Another period, of which a part was stalled.
     fn add(&mut self, period: Duration, stalled_us: u64) {
         let share = (stalled_us as f64 / 1e6 / period.as_secs_f64()).min(1.0);
-        for (average, window) in self.0.iter_mut().zip(WINDOWS_S) {
-            let kept = decayed(period.as_secs_f64() / window as f64);
+        for (average, seconds) in self.0.iter_mut().zip(AVG_SECONDS) {
+            let kept = decayed(period.as_secs_f64() / seconds as f64);
             *average = *average * kept + share * (1.0 - kept);
         }
     }

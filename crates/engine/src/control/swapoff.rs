@@ -12,8 +12,8 @@
 //! inside the gate of reclaim, others inside that of mapping calls, so that a fork finds it free.
 
 mod compressed;
+mod elsewhere;
 mod evacuate;
-mod place;
 
 use crate::base::lockdep::Rank;
 use crate::base::seeded::{Bug, is_seeded};
@@ -25,7 +25,7 @@ use crate::device::{Retired, SwapError};
 use crate::frame::{Mobility, Need};
 use crate::stats::SwapsOutcome;
 use crate::units::FrameId;
-use evacuate::Bench;
+use evacuate::EvacuationBuffers;
 use overspill_os::backing::Backing;
 use overspill_os::directory::Directory;
 use overspill_os::{Errno, thread};
@@ -134,7 +134,7 @@ struct Evacuation {
     /// The next cluster to be looked at, counted over all passes.
     next: AtomicU64,
     /// What each thread works with, locked inside the gate of reclaim.
-    benches: Vec<RankedMutex<Option<Bench>>>,
+    buffers: Vec<RankedMutex<Option<EvacuationBuffers>>>,
     /// What the budget is charged for that.
     frames: Vec<FrameId>,
     working: AtomicU32,
@@ -337,19 +337,22 @@ impl<B: Backing> Control<B> {
         let batch = BATCH_PAGES.min((limit / RUN_SHARE).max(16));
         let pages = run + batch;
         let threads = self.settings.swapoff_depth.min((limit / BUFFERS_SHARE / pages).max(1));
-        let bench = |_| {
-            Ok(RankedMutex::new(Rank::Batch, Some(Bench::new(run, batch, &self.swap.settings)?)))
+        let of_a_thread = |_| {
+            Ok(RankedMutex::new(
+                Rank::Batch,
+                Some(EvacuationBuffers::new(run, batch, &self.swap.settings)?),
+            ))
         };
-        let benches: Vec<_> =
-            (0..threads).map(bench).collect::<Result<_, Errno>>().unwrap_or_default();
+        let buffers: Vec<_> =
+            (0..threads).map(of_a_thread).collect::<Result<_, Errno>>().unwrap_or_default();
         let frame = |_| self.memory.frames.allocator.alloc(0, Mobility::Unmovable, Need::Over);
-        let frames: Vec<_> = (0..benches.len() * pages).filter_map(frame).collect();
+        let frames: Vec<_> = (0..buffers.len() * pages).filter_map(frame).collect();
         self.swaps.charged.fetch_add(frames.len(), Relaxed);
         let evacuation = Arc::new(Evacuation {
             id,
             devices,
             next: AtomicU64::new(0),
-            benches,
+            buffers,
             frames,
             working: AtomicU32::new(0),
             ending: AtomicU32::new(Ending::Empty as u32),
@@ -362,7 +365,7 @@ impl<B: Backing> Control<B> {
             lost: AtomicU64::new(0),
         });
         let (mut started, mut refused) = (0, None);
-        for number in 0..evacuation.benches.len() {
+        for number in 0..evacuation.buffers.len() {
             let (control, theirs) = (self.clone(), evacuation.clone());
             evacuation.working.fetch_add(1, Relaxed);
             match spawn(c"overspill-so", move || control.evacuate(&theirs, number)) {
@@ -388,12 +391,12 @@ impl<B: Backing> Control<B> {
         state.under_way = under_way;
         for evacuation in over {
             let id = evacuation.id;
-            self.give_back_benches(&evacuation);
+            self.give_back_buffers(&evacuation);
             let evacuated = evacuation.evacuated();
             state.outcome.lost_pages += evacuated.lost_pages;
             // Whoever sees that the device is gone sees this.
             self.stats.set_swaps_outcome(state.outcome);
-            // Nothing is left, whatever else was wished meanwhile.
+            // Nothing is left, whatever else was asked for meanwhile.
             let is_empty = evacuation.left() == 0 || is_seeded(Bug::ClosedInUse);
             if is_empty && !state.is_listed(id) && self.swap.devices.remove(id) {
                 state.end(id, Ok(evacuated));
@@ -414,10 +417,10 @@ impl<B: Backing> Control<B> {
         }
     }
 
-    fn give_back_benches(&self, evacuation: &Evacuation) {
-        for bench in &evacuation.benches {
-            let bench = lock(bench).take();
-            bench.into_iter().for_each(|bench| bench.give_back(self));
+    fn give_back_buffers(&self, evacuation: &Evacuation) {
+        for buffers in &evacuation.buffers {
+            let buffers = lock(buffers).take();
+            buffers.into_iter().for_each(|buffers| buffers.give_back(self));
         }
         self.swaps.charged.fetch_sub(evacuation.frames.len(), Relaxed);
         self.memory.frames.allocator.free_many(&evacuation.frames);
@@ -454,7 +457,7 @@ impl<B: Backing> Control<B> {
     pub(crate) fn reset_swaps_in_child(&self) {
         let state = &mut *lock(&self.swaps.state);
         for evacuation in std::mem::take(&mut state.under_way) {
-            self.give_back_benches(&evacuation);
+            self.give_back_buffers(&evacuation);
             self.swap.devices.resume(evacuation.id);
         }
         state.kept.clear();

@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn of_two_who_take_it_together_one_has_it() {
-        let account = Account::of_family(1000).unwrap();
+        let account = Account::without_job(1000).unwrap();
         let members = [0; 2].map(|_| account.enter().unwrap());
         let mut turns = [0; 2].map(|_| Turns::new(Instant::now()));
         let mut look = |who: usize, now_ms, sight| {

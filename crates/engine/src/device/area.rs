@@ -282,14 +282,14 @@ impl Area {
         self.slots.free(offset, len, self)
     }
 
-    /// Before a fork: turns the leases of extents in use into ones that a child can hold too. Other
-    /// processes take leases by write locks, so a read lock keeps them out as well.
+    /// Before a fork: turns the leases of allotments in use into ones that a child can hold too.
+    /// Other processes take leases by write locks, so a read lock keeps them out as well.
     pub fn share_leases(&self) {
         self.hold_leases(self.file());
     }
 
-    /// Has `file`, this device opened once more, hold the leases of extents in use; `false` if it
-    /// cannot.
+    /// Has `file`, this device opened once more, hold the leases of allotments in use; `false` if
+    /// it cannot.
     pub fn hold_leases(&self, file: &File) -> bool {
         !self.shared
             || self.slots.all_leases_in_use(|bytes| file.try_lock(bytes, Lock::Read) == Ok(true))

@@ -1,8 +1,9 @@
 //! Discarding: telling a device that what a part of it holds is not needed, so that it has room for
 //! what comes.
 //!
-//! Whole extents only, and never while a fault waits: an extent is discarded when it is leased,
-//! which is rare, and where that was asked for by the background thread when no page is left in it.
+//! Whole allotments only, and never while a fault waits: an allotment is discarded when it is
+//! leased, which is rare, and where that was asked for by the background thread when no page is
+//! left in it.
 
 use super::area::Area;
 use crate::device::spec::Discard;
@@ -13,36 +14,37 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Area {
-    /// Discards an extent that was leased just now.
-    pub(super) fn discard_leased(&self, extent: Range<u64>) {
+    /// Discards an allotment that was leased just now.
+    pub(super) fn discard_leased(&self, allotment: Range<u64>) {
         // A file of this process's own has nothing there.
         if self.discard() != Discard::Off && self.shared {
-            self.discard_extent(extent);
+            self.discard_allotment(allotment);
         }
     }
 
-    /// Whether extents without pages are given up by [`Area::discard_idle`] alone.
+    /// Whether allotments without pages are given up by [`Area::discard_idle`] alone.
     pub(super) fn discards_idle(&self) -> bool {
         self.discard() == Discard::Pages && !self.inherited.load(Relaxed)
     }
 
-    /// Discards and gives up the extents in which no page is left, but for one. For the background
-    /// thread.
+    /// Discards and gives up the allotments in which no page is left, but for one. For the
+    /// background thread.
     pub fn discard_idle(&self) {
         if !self.discards_idle() {
             return;
         }
         // Nobody can have it meanwhile, and its lease stays; no lock is held, for which faults
         // would wait.
-        self.slots().give_up_idle(|extent| {
-            self.discard_extent(extent.clone());
-            self.release(extent);
+        self.slots().give_up_idle(|allotment| {
+            self.discard_allotment(allotment.clone());
+            self.release(allotment);
         });
     }
 
-    /// All of an extent but the header.
-    fn discard_extent(&self, extent: Range<u64>) {
-        let range = extent.start.max(self.slots().reserved_pages() * PAGE_SIZE as u64)..extent.end;
+    /// All of an allotment but the header.
+    fn discard_allotment(&self, allotment: Range<u64>) {
+        let range =
+            allotment.start.max(self.slots().reserved_pages() * PAGE_SIZE as u64)..allotment.end;
         if self.discards.load(Relaxed)
             && let Err(errno) = self.io.discard(range)
             && self.discards.swap(false, Relaxed)

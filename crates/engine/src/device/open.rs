@@ -45,7 +45,7 @@ pub struct Opened {
     pub pages: u64,
     /// Pages at the start that are not for slots.
     pub reserved_pages: u64,
-    /// Whether other processes may use it too, so that extents must be leased.
+    /// Whether other processes may use it too, so that allotments must be leased.
     pub shared: bool,
     /// Whether disk space must be set aside before it is written.
     pub sparse: bool,

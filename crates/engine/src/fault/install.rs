@@ -99,7 +99,7 @@ impl<B: Backing> Fault<B> {
             Entry::Busy(_) => return Ok(None),
             Entry::Frame(..) if let Some(frame) = self.swap.index.take_frame(slot) => {
                 context.source = FaultSource::Cache;
-                self.window_around.hit();
+                self.readahead_size.hit();
                 self.stats.add(Counter::SwapRaHit, 1);
                 let done = self.install_cached(context, dst, frame, 1, protect);
                 if done.bytes == 0 && done.stop != Some(Stop::Exists) {

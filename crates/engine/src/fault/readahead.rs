@@ -4,10 +4,10 @@
 //! while a thread goes through memory in sequence ([`Streams`]). Around the slot: pages that left
 //! together lie together on the device, and are wanted together more often than not; those around a
 //! slot are read with it into the swap cache, more of them as they are touched, none while they are
-//! not ([`Window`]). Where there is room again for what has left, as another process has ended or
-//! much was freed, it comes back in runs as long as the buffers are, whatever is touched: a run of
-//! 64 takes two to three times as long as a page. Whether a slot has a page at all is looked up
-//! before a frame is taken for it.
+//! not ([`ReadaheadSize`]). Where there is room again for what has left, as another process has
+//! ended or much was freed, it comes back in runs as long as the buffers are, whatever is touched:
+//! a run of 64 takes two to three times as long as a page. Whether a slot has a page at all is
+//! looked up before a frame is taken for it.
 //!
 //! Locks: those of the swap cache, for a moment each.
 
@@ -59,19 +59,19 @@ impl<B: Backing> Fault<B> {
         Ok((0, None))
     }
 
-    /// Pages of the window around a slot, a power of two: what is worth it, or as many as the
-    /// buffer takes while half of what is on devices has room.
+    /// Pages to read around a slot, a power of two: what is worth it, or as many as the buffer
+    /// takes while half of what is on devices has room.
     fn pages_around(&self, context: &FaultContext, slot: SlotId) -> usize {
         let max = self.settings.readahead_max;
-        let pages = self.window_around.pages(slot.offset(), max);
+        let pages = self.readahead_size.pages(slot.offset(), max);
         let most = 1 << (context.buffer.len() >> PAGE_SHIFT).min(FOLIO_MAX).ilog2();
         let out = self.swap.devices.used_pages();
         let has_room = max > 1 && self.memory.room() >= (out / 2).max(most as u64);
         if has_room { most } else { pages }
     }
 
-    /// The slots around one that are to be read with it: those of an aligned window of `pages`
-    /// pages, as far as they have pages that are nowhere else.
+    /// The slots around one that are to be read with it: those of an aligned run of `pages` pages,
+    /// as far as they have pages that are nowhere else.
     fn neighbours(&self, slot: SlotId, pages: usize) -> SlotRun {
         let at_device = |offset: u64| SlotId::new(slot.device(), offset);
         let lone = |offset: u64| {
@@ -121,26 +121,26 @@ impl<B: Backing> Fault<B> {
     }
 }
 
-/// How far around a slot it is worth reading. Races between threads cost a window that is too small
+/// How far around a slot it is worth reading. Races between threads cost a size that is too small
 /// or too large.
 #[derive(Debug, Default)]
-pub struct Window {
-    /// Pages read ahead that were touched since the last window.
+pub struct ReadaheadSize {
+    /// Pages read ahead that were touched since the last readahead.
     hits: AtomicU32,
     last: AtomicU32,
     /// The last slot, by its offset.
     before: AtomicU64,
 }
 
-impl Window {
+impl ReadaheadSize {
     /// A page that was read ahead was touched.
     pub fn hit(&self) {
         self.hits.fetch_add(1, Relaxed);
     }
 
-    /// Pages of the window around a slot: a power of two up to `max`. Two for a neighbour of the
-    /// last slot; more than were hit; at least half of the last window, so that a moment without
-    /// hits does not end it.
+    /// Pages to read around a slot: a power of two up to `max`. Two for a neighbour of the last
+    /// slot; more than were hit; at least half of the last size, so that a moment without hits does
+    /// not end it.
     fn pages(&self, slot: u64, max: usize) -> usize {
         if max == 1 {
             return 1;
@@ -251,18 +251,18 @@ mod tests {
     }
 
     #[test]
-    fn a_window_grows_with_hits_and_shrinks_without() {
-        let window = Window::default();
+    fn the_size_grows_with_hits_and_shrinks_without() {
+        let size = ReadaheadSize::default();
         // Scattered slots: nothing is read around them.
-        assert_eq!([10, 500, 90, 7000].map(|slot| window.pages(slot, 8)), [1, 1, 1, 1]);
+        assert_eq!([10, 500, 90, 7000].map(|slot| size.pages(slot, 8)), [1, 1, 1, 1]);
         // Neighbours: a little, and more as it is wanted.
-        assert_eq!(window.pages(7001, 8), 2);
-        (0..3).for_each(|_| window.hit());
-        assert_eq!(window.pages(100, 8), 8);
-        (0..50).for_each(|_| window.hit());
-        assert_eq!(window.pages(300, 8), 8);
-        assert_eq!([900, 20, 4000, 8].map(|slot| window.pages(slot, 8)), [4, 2, 1, 1]);
-        (0..50).for_each(|_| window.hit());
-        assert_eq!(window.pages(4, 1), 1);
+        assert_eq!(size.pages(7001, 8), 2);
+        (0..3).for_each(|_| size.hit());
+        assert_eq!(size.pages(100, 8), 8);
+        (0..50).for_each(|_| size.hit());
+        assert_eq!(size.pages(300, 8), 8);
+        assert_eq!([900, 20, 4000, 8].map(|slot| size.pages(slot, 8)), [4, 2, 1, 1]);
+        (0..50).for_each(|_| size.hit());
+        assert_eq!(size.pages(4, 1), 1);
     }
 }

@@ -39,8 +39,8 @@ pub struct Extents {
     access: SharedCells,
 }
 
-/// Bytes of an extent of which all is accessible, or nothing.
-pub const EXTENT_BYTES: u64 = 16;
+/// Bytes that are kept of an extent of which all is accessible, or nothing.
+pub const EXTENT_CELLS_BYTES: u64 = 16;
 /// Words of a bitmap of an extent's pages.
 const BITMAP: usize = EXTENT_PAGES / 64;
 

@@ -63,7 +63,7 @@ impl Lease {
     /// its own children: it has all of the budget.
     pub(super) fn begin(account: Option<Account>, budget: u64) -> Result<Lease, Errno> {
         let has_whole = account.is_none();
-        let account = account.map_or_else(|| Account::of_family(budget), Ok)?;
+        let account = account.map_or_else(|| Account::without_job(budget), Ok)?;
         if account.budget() == 0 {
             account.set_budget(budget);
         }

@@ -1,15 +1,15 @@
 //! The invariants of the books and of all clusters, as a checker that debug builds run.
 
 use super::cluster::{ClusterState, FREE_LIST, LISTS, Records};
-use super::counts::{Place, Tally};
-use super::lease::Extent;
+use super::counts::{SlotState, Tally};
+use super::lease::Allotment;
 use super::table::{Books, SlotTable, place_of};
 use crate::base::sync::Atomic;
 
 /// What the clusters say, to compare with the books.
 struct Found<W> {
     tally: Tally<W>,
-    idle_extents: u32,
+    idle_allotments: u32,
     sealed_clusters: u32,
     current_clusters: usize,
     /// Clusters that say that they stand in a list, by list.
@@ -17,8 +17,8 @@ struct Found<W> {
 }
 
 impl<W: Atomic> Found<W> {
-    fn add(&self, place: Place, slots: u64) {
-        self.tally.begin(place, self.tally.get(place) + slots);
+    fn add(&self, state: SlotState, slots: u64) {
+        self.tally.begin(state, self.tally.get(state) + slots);
     }
 }
 
@@ -28,39 +28,44 @@ impl<R: Records> SlotTable<R> {
     /// # Panics
     /// When one does not hold.
     pub fn check(&self, books: &Books) {
-        // 1. Clusters, and the extents that they make up.
+        // 1. Clusters, and the allotments that they make up.
         let mut found = Found::<R::Word> {
             tally: Tally::default(),
-            idle_extents: 0,
+            idle_allotments: 0,
             sealed_clusters: 0,
             current_clusters: 0,
             listed: [0; LISTS],
         };
-        for index in 0..self.layout.extents() {
-            let extent = &books.extents[index];
-            found.add(Place::Bad, extent.bad.into());
-            if extent.is_ours() {
-                self.check_extent(books, index, extent, &mut found);
+        for index in 0..self.layout.allotments() {
+            let allotment = &books.allotments[index];
+            found.add(SlotState::Bad, allotment.bad.into());
+            if allotment.is_ours() {
+                self.check_allotment(books, index, allotment, &mut found);
             } else {
-                let place = match self.is_closed() {
-                    true => Place::Sealed,
-                    false if extent.is_anothers() => Place::Another,
-                    false => Place::Ungrown,
+                let state = match self.is_closed() {
+                    true => SlotState::Sealed,
+                    false if allotment.is_anothers() => SlotState::Another,
+                    false => SlotState::Ungrown,
                 };
-                found.add(place, self.layout.slots_of(index) - u64::from(extent.bad));
+                found.add(state, self.layout.slots_of(index) - u64::from(allotment.bad));
             }
         }
         // 2. Counts of slots.
-        for place in
-            [Place::Taken, Place::Free, Place::Ungrown, Place::Sealed, Place::Another, Place::Bad]
-        {
-            assert_eq!(self.tally.get(place), found.tally.get(place), "slots that are {place:?}");
+        for state in [
+            SlotState::Taken,
+            SlotState::Free,
+            SlotState::Ungrown,
+            SlotState::Sealed,
+            SlotState::Another,
+            SlotState::Bad,
+        ] {
+            assert_eq!(self.tally.get(state), found.tally.get(state), "slots that are {state:?}");
         }
         // 3. Counts of clusters, and lists of them: a table that is closed has none.
         if self.is_closed() {
             return;
         }
-        assert_eq!(found.idle_extents, books.idle_extents, "idle extents");
+        assert_eq!(found.idle_allotments, books.idle_allotments, "idle allotments");
         assert_eq!(found.sealed_clusters, books.sealed_clusters, "sealed clusters");
         let currents = (0..self.owners()).filter(|owner| self.current(*owner).is_some()).count();
         assert_eq!(found.current_clusters, currents, "current clusters");
@@ -72,36 +77,42 @@ impl<R: Records> SlotTable<R> {
         }
     }
 
-    /// Checks the clusters of an extent that is this process's.
-    fn check_extent(&self, books: &Books, index: u32, extent: &Extent, found: &mut Found<R::Word>) {
+    /// Checks the clusters of an allotment that is this process's.
+    fn check_allotment(
+        &self,
+        books: &Books,
+        index: u32,
+        allotment: &Allotment,
+        found: &mut Found<R::Word>,
+    ) {
         let mut in_free_list = 0;
         for (i, cluster) in self.layout.clusters_of(index).enumerate() {
             let cluster = self.clusters.lock(cluster);
             cluster.check();
-            found.add(Place::Taken, cluster.used_slots());
+            found.add(SlotState::Taken, cluster.used_slots());
             let free = cluster.free_slots();
             if self.is_closed() {
-                found.add(Place::Sealed, free);
+                found.add(SlotState::Sealed, free);
                 continue;
             }
             let state = cluster.state();
-            assert_eq!(i < extent.grown as usize, state != ClusterState::Absent);
+            assert_eq!(i < allotment.grown as usize, state != ClusterState::Absent);
             match state {
-                ClusterState::Absent => found.add(Place::Ungrown, free),
+                ClusterState::Absent => found.add(SlotState::Ungrown, free),
                 ClusterState::Sealed => {
                     found.sealed_clusters += 1;
-                    found.add(Place::Sealed, free);
+                    found.add(SlotState::Sealed, free);
                 }
                 ClusterState::Current => {
                     found.current_clusters += 1;
                     let index = Some(cluster.index());
                     let owners = (0..self.owners()).filter(|owner| self.current(*owner) == index);
                     assert_eq!(owners.count(), 1, "a current cluster has an owner");
-                    found.add(Place::Free, free);
+                    found.add(SlotState::Free, free);
                 }
                 ClusterState::Full | ClusterState::Listed(_) => {
                     assert_eq!(state, place_of(&cluster), "a cluster stands where it should not");
-                    found.add(Place::Free, free);
+                    found.add(SlotState::Free, free);
                     if let ClusterState::Listed(list) = state {
                         found.listed[list] += 1;
                         in_free_list += u8::from(list == FREE_LIST);
@@ -110,8 +121,8 @@ impl<R: Records> SlotTable<R> {
             }
         }
         if !self.is_closed() {
-            assert_eq!(in_free_list, extent.free_clusters);
-            found.idle_extents += u32::from(self.is_idle(books, index));
+            assert_eq!(in_free_list, allotment.free_clusters);
+            found.idle_allotments += u32::from(self.is_idle(books, index));
         }
     }
 }

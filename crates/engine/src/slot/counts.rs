@@ -17,7 +17,7 @@ pub struct Counts {
     pub ungrown: u64,
     /// Free, but in clusters shared with a process on the other side of a fork.
     pub sealed: u64,
-    /// In extents that other processes lease.
+    /// In allotments that other processes lease.
     pub another: u64,
     /// Failed to be written; never handed out again.
     pub bad: u64,
@@ -27,7 +27,7 @@ pub struct Counts {
 /// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
-pub enum Place {
+pub enum SlotState {
     /// In use or cached.
     Taken,
     /// Free.
@@ -42,21 +42,21 @@ pub enum Place {
     Bad,
 }
 
-/// How many slots there are in each place. Changed along with what it counts, under the lock that
+/// How many slots there are in each state. Changed along with what it counts, under the lock that
 /// guards that.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Tally<A>([A; 6]);
 
 impl<A: Atomic> Tally<A> {
-    /// How many slots are in a place.
-    pub fn get(&self, place: Place) -> u64 {
-        self.0[place as usize].load(Relaxed)
+    /// How many slots are in a state.
+    pub fn get(&self, state: SlotState) -> u64 {
+        self.0[state as usize].load(Relaxed)
     }
 
-    /// Moves slots from one place to another: they are in one of them at every moment, or seen in
+    /// Moves slots from one state to another: they are in one of them at every moment, or seen in
     /// both.
-    pub fn shift(&self, from: Place, to: Place, slots: u64) {
+    pub fn shift(&self, from: SlotState, to: SlotState, slots: u64) {
         if slots > 0 {
             self.0[to as usize].fetch_add(slots, Relaxed);
             self.0[from as usize].fetch_sub(slots, Relaxed);
@@ -64,8 +64,8 @@ impl<A: Atomic> Tally<A> {
     }
 
     /// Counts slots for the first time.
-    pub fn begin(&self, place: Place, slots: u64) {
-        self.0[place as usize].store(slots, Relaxed);
+    pub fn begin(&self, state: SlotState, slots: u64) {
+        self.0[state as usize].store(slots, Relaxed);
     }
 
     /// What a fork copies.

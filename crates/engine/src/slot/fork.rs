@@ -1,6 +1,6 @@
 //! Slots over a fork: what parent and child share stays as it is until one of them is gone.
 
-use super::counts::Place;
+use super::counts::SlotState;
 use super::{Disk, SlotMap};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,13 +31,15 @@ impl SlotMap {
         let books = &mut *self.lock();
         self.table.close(books);
         // What is in use, from here on: that only becomes less.
-        self.set_capacity(self.table.tally.get(Place::Taken));
+        self.set_capacity(self.table.tally.get(SlotState::Taken));
     }
 
-    /// Calls `each` with the range of bytes of every leased extent that holds slots in use, until
-    /// it returns `false`; whether it never did.
+    /// Calls `each` with the range of bytes of every leased allotment that holds slots in use,
+    /// until it returns `false`; whether it never did.
     pub fn all_leases_in_use(&self, mut each: impl FnMut(Range<u64>) -> bool) -> bool {
         let books = &*self.lock();
-        self.table.extents_in_use(books).all(|extent| each(self.table.layout.extent_bytes(extent)))
+        self.table
+            .allotments_in_use(books)
+            .all(|allotment| each(self.table.layout.allotment_bytes(allotment)))
     }
 }

@@ -12,7 +12,7 @@
 
 use super::cache::{CACHE_SLOTS, SlotCache};
 use super::cluster::{CLUSTER_SLOTS, RECORD_WORDS, Records};
-use super::counts::Place;
+use super::counts::SlotState;
 use super::layout::{Layout, pieces};
 use super::runs::{Run, Runs};
 use super::table::{After, Books, SlotTable, Taken, Want};
@@ -218,7 +218,7 @@ impl Machine {
             "slots in caches that are not used"
         );
         self.table.check(&self.books.lock().unwrap());
-        assert_eq!(self.table.tally.get(Place::Taken), 0);
+        assert_eq!(self.table.tally.get(SlotState::Taken), 0);
         let runs = std::iter::from_fn(|| self.alloc(0, CLUSTER_SLOTS));
         assert_eq!(
             runs.map(|run| run.1 as u64).sum::<u64>(),

@@ -1,19 +1,19 @@
-//! How the slots of a device divide into clusters and extents: arithmetic only.
+//! How the slots of a device divide into clusters and allotments: arithmetic only.
 
 use super::cluster::CLUSTER_SLOTS;
 use crate::units::PAGE_SIZE;
 use std::ops::Range;
 
-/// Clusters of an extent: 32 x 2 MiB = 64 MiB, so that leases and growth are rare (two system calls
-/// for 16384 pages).
-const EXTENT_CLUSTERS: u32 = 32;
-/// Extents that a device has at least, as far as its clusters go: so many processes can share it. A
-/// device of 4 GiB and more has extents of 64 MiB. Processes need not agree on the size: leases are
-/// locks on ranges of bytes.
-const EXTENTS_MIN: u32 = 64;
-/// Extents that a device is to have at most, since each takes 8 bytes: larger ones for 128 GiB and
-/// more, as far as a number of clusters fits in a byte.
-const EXTENTS_MANY: u32 = 2048;
+/// Clusters of an allotment: 32 x 2 MiB = 64 MiB, so that leases and growth are rare (two system
+/// calls for 16384 pages).
+const ALLOTMENT_CLUSTERS: u32 = 32;
+/// Allotments that a device has at least, as far as its clusters go: so many processes can share
+/// it. A device of 4 GiB and more has allotments of 64 MiB. Processes need not agree on the size:
+/// leases are locks on ranges of bytes.
+const ALLOTMENTS_MIN: u32 = 64;
+/// Allotments that a device is to have at most, since each takes 8 bytes: larger ones for 128 GiB
+/// and more, as far as a number of clusters fits in a byte.
+const ALLOTMENTS_MANY: u32 = 2048;
 
 /// The layout of a device.
 #[derive(Clone, Copy, Debug)]
@@ -24,33 +24,33 @@ pub struct Layout {
     pub reserved: u64,
     /// Clusters; the last may be cut short.
     pub clusters: u32,
-    /// Clusters an extent.
-    extent_clusters: u32,
+    /// Clusters an allotment.
+    allotment_clusters: u32,
 }
 
 impl Layout {
     /// That of a device of `pages` pages, the first `reserved` of which are not for slots.
     pub fn new(pages: u64, reserved: u64) -> Layout {
         let clusters = pages.div_ceil(CLUSTER_SLOTS as u64) as u32;
-        let usual = (clusters / EXTENTS_MIN).clamp(1, EXTENT_CLUSTERS);
-        let extent_clusters = usual.max(clusters / EXTENTS_MANY).min(u8::MAX.into());
-        Layout { pages, reserved, clusters, extent_clusters }
+        let usual = (clusters / ALLOTMENTS_MIN).clamp(1, ALLOTMENT_CLUSTERS);
+        let allotment_clusters = usual.max(clusters / ALLOTMENTS_MANY).min(u8::MAX.into());
+        Layout { pages, reserved, clusters, allotment_clusters }
     }
 
-    /// Number of extents.
-    pub fn extents(&self) -> u32 {
-        self.clusters.div_ceil(self.extent_clusters)
+    /// Number of allotments.
+    pub fn allotments(&self) -> u32 {
+        self.clusters.div_ceil(self.allotment_clusters)
     }
 
-    /// The extent of a cluster.
-    pub fn extent_of(&self, cluster: u32) -> u32 {
-        cluster / self.extent_clusters
+    /// The allotment of a cluster.
+    pub fn allotment_of(&self, cluster: u32) -> u32 {
+        cluster / self.allotment_clusters
     }
 
-    /// The clusters of an extent; the last extent may have fewer.
-    pub fn clusters_of(&self, extent: u32) -> Range<u32> {
-        let first = extent * self.extent_clusters;
-        first..(first + self.extent_clusters).min(self.clusters)
+    /// The clusters of an allotment; the last allotment may have fewer.
+    pub fn clusters_of(&self, allotment: u32) -> Range<u32> {
+        let first = allotment * self.allotment_clusters;
+        first..(first + self.allotment_clusters).min(self.clusters)
     }
 
     fn pages_of(&self, clusters: Range<u32>) -> Range<u64> {
@@ -58,9 +58,9 @@ impl Layout {
         page(clusters.start)..page(clusters.end)
     }
 
-    /// Slots of an extent, bad ones included.
-    pub fn slots_of(&self, extent: u32) -> u64 {
-        let pages = self.pages_of(self.clusters_of(extent));
+    /// Slots of an allotment, bad ones included.
+    pub fn slots_of(&self, allotment: u32) -> u64 {
+        let pages = self.pages_of(self.clusters_of(allotment));
         pages.end - pages.start.max(self.reserved)
     }
 
@@ -70,9 +70,9 @@ impl Layout {
         pages.start * PAGE_SIZE as u64..pages.end * PAGE_SIZE as u64
     }
 
-    /// Where an extent lies on the device, in bytes: the range that a lease locks.
-    pub fn extent_bytes(&self, extent: u32) -> Range<u64> {
-        self.bytes_of(self.clusters_of(extent))
+    /// Where an allotment lies on the device, in bytes: the range that a lease locks.
+    pub fn allotment_bytes(&self, allotment: u32) -> Range<u64> {
+        self.bytes_of(self.clusters_of(allotment))
     }
 }
 

@@ -1,5 +1,5 @@
-//! How a map takes more of its device into use, extent by extent, and gives it back: leases and
-//! growth.
+//! How a map takes more of its device into use, allotment by allotment, and gives it back: leases
+//! and growth.
 //!
 //! The books change under the device's lock, which [`Books`] prove. What is to be done on the disk
 //! the map asks of [`Disk`], and takes the answer as it is: a lease refused or a full disk is asked
@@ -7,7 +7,7 @@
 //! done by one thread at a time ([`SlotTable::grow`]) without the device's lock, while others take
 //! slots out of what is there and put slots back.
 
-use super::Place;
+use super::SlotState;
 use super::cluster::{CLUSTER_SLOTS, ClusterState, FREE_LIST, Records};
 use super::table::{Books, SlotTable};
 use overspill_os::Errno;
@@ -19,17 +19,17 @@ use std::time::{Duration, Instant};
 /// becomes full.
 const GROWTH_STEPS: [u32; 4] = [32, 8, 2, 1];
 /// Clusters that are leased at a time at least where no other process can want them: 16 MiB, so
-/// that a small device, which has small extents, does not grow 2 MiB at a time.
+/// that a small device, which has small allotments, does not grow 2 MiB at a time.
 const GROWTH_LEAST: u32 = 8;
-/// How long a full disk, or one whose extents other processes lease, is left alone before it is
+/// How long a full disk, or one whose allotments other processes lease, is left alone before it is
 /// asked again.
 pub const RETRY: Duration = Duration::from_secs(1);
-/// Extents asked for at a time, where other processes have many: bounds the time that an allocation
-/// takes.
+/// Allotments asked for at a time, where other processes have many: bounds the time that an
+/// allocation takes.
 const LEASE_TRIES: usize = 64;
-/// Extents without a slot in use that a process keeps, for its next writes, before it gives leases
-/// back.
-const IDLE_EXTENTS_KEPT: u32 = 1;
+/// Allotments without a slot in use that a process keeps, for its next writes, before it gives
+/// leases back.
+const IDLE_ALLOTMENTS_KEPT: u32 = 1;
 
 /// What a map asks of the disk that its slots lie on.
 pub trait Disk: Debug {
@@ -52,7 +52,7 @@ pub trait Disk: Debug {
     fn allocate(&self, bytes: Range<u64>) -> Result<(), Errno>;
 }
 
-/// Whose an extent is.
+/// Whose an allotment is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Owner {
     /// Nobody's, as far as is known.
@@ -68,9 +68,9 @@ enum Owner {
     Leaving,
 }
 
-/// What is known of an extent.
+/// What is known of an allotment.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Extent {
+pub struct Allotment {
     owner: Owner,
     /// Clusters that have disk space, from the first.
     pub grown: u8,
@@ -80,51 +80,52 @@ pub struct Extent {
     pub bad: u32,
 }
 
-/// What is known of each extent. Those that were never leased take no memory: a device may have
+/// What is known of each allotment. Those that were never leased take no memory: a device may have
 /// thousands, and most processes use one. There is room for all from the beginning.
 #[derive(Debug)]
-pub struct Extents(Vec<Extent>);
+pub struct Allotments(Vec<Allotment>);
 
-impl Extents {
-    /// Of so many extents.
-    pub fn new(count: u32) -> Extents {
-        Extents(Vec::with_capacity(count as usize))
+impl Allotments {
+    /// Of so many allotments.
+    pub fn new(count: u32) -> Allotments {
+        Allotments(Vec::with_capacity(count as usize))
     }
 
     /// Those that were ever leased, and some between them.
-    pub fn known(&self) -> &[Extent] {
+    pub fn known(&self) -> &[Allotment] {
         &self.0
     }
 }
 
-impl Clone for Extents {
-    fn clone(&self) -> Extents {
+impl Clone for Allotments {
+    fn clone(&self) -> Allotments {
         let mut copy = Vec::with_capacity(self.0.capacity());
         copy.extend_from_slice(&self.0);
-        Extents(copy)
+        Allotments(copy)
     }
 }
 
-impl Index<u32> for Extents {
-    type Output = Extent;
-    fn index(&self, index: u32) -> &Extent {
-        const NEVER: &Extent = &Extent { owner: Owner::Nobody, grown: 0, free_clusters: 0, bad: 0 };
+impl Index<u32> for Allotments {
+    type Output = Allotment;
+    fn index(&self, index: u32) -> &Allotment {
+        const NEVER: &Allotment =
+            &Allotment { owner: Owner::Nobody, grown: 0, free_clusters: 0, bad: 0 };
         self.0.get(index as usize).unwrap_or(NEVER)
     }
 }
 
-impl IndexMut<u32> for Extents {
-    fn index_mut(&mut self, index: u32) -> &mut Extent {
+impl IndexMut<u32> for Allotments {
+    fn index_mut(&mut self, index: u32) -> &mut Allotment {
         let index = index as usize;
         if self.0.len() <= index {
-            assert!(index < self.0.capacity(), "there is no extent {index}");
-            self.0.resize(index + 1, Extent::default());
+            assert!(index < self.0.capacity(), "there is no allotment {index}");
+            self.0.resize(index + 1, Allotment::default());
         }
         &mut self.0[index]
     }
 }
 
-impl Extent {
+impl Allotment {
     /// Whether this process leases it.
     pub fn is_ours(&self) -> bool {
         self.owner == Owner::Us
@@ -152,11 +153,11 @@ impl<R: Records> SlotTable<R> {
         books.growing = true;
         // 1. Lease.
         let mut refused = 0;
-        while let Some(extent) = self.next_to_lease(&mut books, disk.is_shared()) {
+        while let Some(allotment) = self.next_to_lease(&mut books, disk.is_shared()) {
             drop(books);
-            let leased = disk.lease(self.layout.extent_bytes(extent));
+            let leased = disk.lease(self.layout.allotment_bytes(allotment));
             books = lock();
-            self.leased(&mut books, extent, leased);
+            self.leased(&mut books, allotment, leased);
             refused += usize::from(!leased);
             if refused == LEASE_TRIES {
                 break;
@@ -193,14 +194,14 @@ impl<R: Records> SlotTable<R> {
         let first = books.ungrown.start;
         books.ungrown.start += clusters;
         for cluster in first..first + clusters {
-            books.extents[self.layout.extent_of(cluster)].grown += 1;
+            books.allotments[self.layout.allotment_of(cluster)].grown += 1;
             let mut cluster = self.clusters.lock(cluster);
-            self.tally.shift(Place::Ungrown, Place::Free, cluster.free_slots());
+            self.tally.shift(SlotState::Ungrown, SlotState::Free, cluster.free_slots());
             self.place(books, &mut cluster);
         }
     }
 
-    /// The extent that is to be asked for next, if more should be leased.
+    /// The allotment that is to be asked for next, if more should be leased.
     fn next_to_lease(&self, books: &mut Books, shared: bool) -> Option<u32> {
         let more = !books.ungrown.is_empty();
         if more && (shared || books.ungrown.len() >= GROWTH_LEAST as usize) {
@@ -211,113 +212,123 @@ impl<R: Records> SlotTable<R> {
             self.forget_refused(books);
         }
         // The first that may be had; a further one where it goes on.
-        let is_nobodys = |extent: &u32| books.extents[*extent].owner == Owner::Nobody;
-        let extents = books.lease_hint..self.layout.extents();
-        let extent = extents.clone().find(is_nobodys).unwrap_or(extents.end);
-        books.lease_hint = extent;
-        if extent == self.layout.extents()
-            || more && self.layout.clusters_of(extent).start != books.ungrown.end
+        let is_nobodys = |allotment: &u32| books.allotments[*allotment].owner == Owner::Nobody;
+        let allotments = books.lease_hint..self.layout.allotments();
+        let allotment = allotments.clone().find(is_nobodys).unwrap_or(allotments.end);
+        books.lease_hint = allotment;
+        if allotment == self.layout.allotments()
+            || more && self.layout.clusters_of(allotment).start != books.ungrown.end
         {
             return None;
         }
-        books.extents[extent].owner = Owner::Asking;
-        Some(extent)
+        books.allotments[allotment].owner = Owner::Asking;
+        Some(allotment)
     }
 
-    /// What became of asking for an extent.
-    fn leased(&self, books: &mut Books, extent: u32, leased: bool) {
+    /// What became of asking for an allotment.
+    fn leased(&self, books: &mut Books, allotment: u32, leased: bool) {
         if leased {
-            books.extents[extent].owner = Owner::Us;
-            let clusters = self.layout.clusters_of(extent);
+            books.allotments[allotment].owner = Owner::Us;
+            let clusters = self.layout.clusters_of(allotment);
             books.ungrown =
                 if books.ungrown.is_empty() { clusters } else { books.ungrown.start..clusters.end };
         } else {
-            books.extents[extent].owner = Owner::Another;
-            self.tally.shift(Place::Ungrown, Place::Another, self.usable_slots(books, extent));
+            books.allotments[allotment].owner = Owner::Another;
+            self.tally.shift(
+                SlotState::Ungrown,
+                SlotState::Another,
+                self.usable_slots(books, allotment),
+            );
             books.lease_retry = books.lease_retry.or_else(|| Some(Instant::now() + RETRY));
         }
     }
 
-    /// Forgets which extents other processes had, so that they are asked for again.
+    /// Forgets which allotments other processes had, so that they are asked for again.
     pub fn forget_refused(&self, books: &mut Books) {
         books
-            .extents
+            .allotments
             .0
             .iter_mut()
             .filter(|e| e.owner == Owner::Another)
             .for_each(|e| e.owner = Owner::Nobody);
-        self.tally.shift(Place::Another, Place::Ungrown, self.tally.get(Place::Another));
+        self.tally.shift(
+            SlotState::Another,
+            SlotState::Ungrown,
+            self.tally.get(SlotState::Another),
+        );
         books.lease_hint = 0;
     }
 
-    /// Gives the extent of a cluster back if it has no slot in use and there are others like it; of
-    /// a closed map, if it has no slot in use.
+    /// Gives the allotment of a cluster back if it has no slot in use and there are others like it;
+    /// of a closed map, if it has no slot in use.
     pub fn release_idle(&self, books: &mut Books, cluster: u32, disk: &dyn Disk) {
-        let extent = self.layout.extent_of(cluster);
-        if !disk.gives_back() || !books.extents[extent].is_ours() {
+        let allotment = self.layout.allotment_of(cluster);
+        if !disk.gives_back() || !books.allotments[allotment].is_ours() {
             return;
         }
         if self.is_closed() {
-            if self.is_extent_in_use(extent) {
+            if self.is_allotment_in_use(allotment) {
                 return;
             }
         } else {
-            if !self.is_idle(books, extent) || books.idle_extents <= IDLE_EXTENTS_KEPT {
+            if !self.is_idle(books, allotment) || books.idle_allotments <= IDLE_ALLOTMENTS_KEPT {
                 return;
             }
-            self.vacate(books, extent);
+            self.vacate(books, allotment);
         }
-        books.extents[extent].grown = 0;
-        self.given_up(books, extent);
-        disk.release(self.layout.extent_bytes(extent));
+        books.allotments[allotment].grown = 0;
+        self.given_up(books, allotment);
+        disk.release(self.layout.allotment_bytes(allotment));
     }
 
-    /// Takes an extent without a slot in use out of use, if there are others like it: it can be
+    /// Takes an allotment without a slot in use out of use, if there are others like it: it can be
     /// leased again after [`SlotTable::given_up`]. Of several the last.
     pub fn give_up_idle(&self, books: &mut Books) -> Option<u32> {
-        if self.is_closed() || books.idle_extents <= IDLE_EXTENTS_KEPT {
+        if self.is_closed() || books.idle_allotments <= IDLE_ALLOTMENTS_KEPT {
             return None;
         }
-        let idle = |extent: &u32| books.extents[*extent].is_ours() && self.is_idle(books, *extent);
-        let extent = (0..self.layout.extents()).rev().find(idle)?;
-        self.vacate(books, extent);
-        books.extents[extent].owner = Owner::Leaving;
-        Some(extent)
+        let idle = |allotment: &u32| {
+            books.allotments[*allotment].is_ours() && self.is_idle(books, *allotment)
+        };
+        let allotment = (0..self.layout.allotments()).rev().find(idle)?;
+        self.vacate(books, allotment);
+        books.allotments[allotment].owner = Owner::Leaving;
+        Some(allotment)
     }
 
     /// See [`SlotTable::give_up_idle`].
-    pub fn given_up(&self, books: &mut Books, extent: u32) {
-        books.extents[extent].owner = Owner::Nobody;
-        books.lease_hint = books.lease_hint.min(extent);
+    pub fn given_up(&self, books: &mut Books, allotment: u32) {
+        books.allotments[allotment].owner = Owner::Nobody;
+        books.lease_hint = books.lease_hint.min(allotment);
     }
 
-    /// Takes the clusters of an extent without a slot in use out of use.
-    fn vacate(&self, books: &mut Books, extent: u32) {
-        for cluster in self.layout.clusters_of(extent) {
+    /// Takes the clusters of an allotment without a slot in use out of use.
+    fn vacate(&self, books: &mut Books, allotment: u32) {
+        for cluster in self.layout.clusters_of(allotment) {
             let mut cluster = self.clusters.lock(cluster);
             debug_assert_eq!(cluster.state(), ClusterState::Listed(FREE_LIST));
             self.set_state(books, &mut cluster, ClusterState::Absent);
         }
-        books.extents[extent].grown = 0;
-        self.tally.shift(Place::Free, Place::Ungrown, self.usable_slots(books, extent));
+        books.allotments[allotment].grown = 0;
+        self.tally.shift(SlotState::Free, SlotState::Ungrown, self.usable_slots(books, allotment));
     }
 
-    /// Withdraws a slot of an extent that nobody leases yet, for ever.
+    /// Withdraws a slot of an allotment that nobody leases yet, for ever.
     pub fn exclude(&self, books: &mut Books, offset: u64) {
         let index = (offset / CLUSTER_SLOTS as u64) as u32;
-        let extent = &mut books.extents[self.layout.extent_of(index)];
-        assert_eq!(extent.owner, Owner::Nobody);
+        let allotment = &mut books.allotments[self.layout.allotment_of(index)];
+        assert_eq!(allotment.owner, Owner::Nobody);
         let mut cluster = self.clusters.lock(index);
         let slot = offset as usize % CLUSTER_SLOTS;
         if cluster.occupied()[slot / 64] >> (slot % 64) & 1 == 0 {
             cluster.withdraw(slot, 1);
-            extent.bad += 1;
-            self.tally.shift(Place::Ungrown, Place::Bad, 1);
+            allotment.bad += 1;
+            self.tally.shift(SlotState::Ungrown, SlotState::Bad, 1);
         }
     }
 
-    /// Slots of an extent that are not bad.
-    fn usable_slots(&self, books: &Books, extent: u32) -> u64 {
-        self.layout.slots_of(extent) - u64::from(books.extents[extent].bad)
+    /// Slots of an allotment that are not bad.
+    fn usable_slots(&self, books: &Books, allotment: u32) -> u64 {
+        self.layout.slots_of(allotment) - u64::from(books.allotments[allotment].bad)
     }
 }

@@ -4,7 +4,7 @@
 //! then, while it is filled, the device's and a cluster's. It is not held while slots go back.
 
 use super::cache::{CACHE_SLOTS, CACHED_MAX, SlotCache};
-use super::counts::Place;
+use super::counts::SlotState;
 use super::layout::pieces;
 use super::runs::Run;
 use super::table::Want;
@@ -111,8 +111,8 @@ impl SlotMap {
             return 0;
         }
         let ungrown =
-            if self.disk_full.load(Relaxed) { 0 } else { self.table.tally.get(Place::Ungrown) };
-        self.table.tally.get(Place::Free) + ungrown
+            if self.disk_full.load(Relaxed) { 0 } else { self.table.tally.get(SlotState::Ungrown) };
+        self.table.tally.get(SlotState::Free) + ungrown
     }
 
     /// Begins to use the caches where there is room enough, and gives them up where there is too

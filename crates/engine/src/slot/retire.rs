@@ -37,8 +37,8 @@ impl SlotMap {
         let books = &*self.lock();
         let clusters = self
             .table
-            .extents_in_use(books)
-            .flat_map(|extent| self.table.layout.clusters_of(extent));
+            .allotments_in_use(books)
+            .flat_map(|allotment| self.table.layout.clusters_of(allotment));
         clusters.filter(|cluster| self.table.clusters.used_slots(*cluster) > 0).collect()
     }
 

@@ -16,9 +16,9 @@ use super::cluster::{
     CLUSTER_SLOTS, Cluster, ClusterState, ClusterTable, FREE_LIST, LISTS, Records, find_run,
     free_runs,
 };
-use super::counts::{Place, Tally};
+use super::counts::{SlotState, Tally};
 use super::layout::Layout;
-use super::lease::Extents;
+use super::lease::Allotments;
 use super::lists::Lists;
 use super::runs::Runs;
 use crate::base::sync::Atomic;
@@ -46,21 +46,21 @@ pub struct Want {
 #[derive(Clone, Debug)]
 pub struct Books {
     pub lists: Lists,
-    pub extents: Extents,
+    pub allotments: Allotments,
     /// The clusters that are leased and have no disk space yet; they lie side by side.
     pub ungrown: Range<u32>,
     /// Whether somebody is taking more of the disk into use just now.
     pub growing: bool,
-    /// No extent before this one is nobody's.
+    /// No allotment before this one is nobody's.
     pub lease_hint: u32,
-    pub idle_extents: u32,
+    pub idle_allotments: u32,
     pub sealed_clusters: u32,
     /// Set while the disk has no room for growth: when to ask again.
     pub no_growth_until: Option<Instant>,
     /// Set while the disk had no room for a write to space that could not be set aside: when to
     /// write again.
     pub no_writes_until: Option<Instant>,
-    /// When extents that other processes had are asked for again.
+    /// When allotments that other processes had are asked for again.
     pub lease_retry: Option<Instant>,
 }
 
@@ -88,7 +88,7 @@ pub enum After {
     Nothing,
     /// The device can hold fewer pages than before: they are sealed now.
     Publish,
-    /// The cluster does not stand where it should, or its extent may not be needed any more.
+    /// The cluster does not stand where it should, or its allotment may not be needed any more.
     Settle,
 }
 
@@ -132,7 +132,7 @@ impl<R: Records> SlotTable<R> {
             closed: AtomicBool::new(false),
             long_runs: settings.long_runs,
         };
-        table.tally.begin(Place::Ungrown, layout.pages - layout.reserved);
+        table.tally.begin(SlotState::Ungrown, layout.pages - layout.reserved);
         let tail = (layout.pages % CLUSTER_SLOTS as u64) as usize;
         if layout.reserved > 0 {
             table.clusters.lock(0).withdraw(0, layout.reserved as usize);
@@ -142,11 +142,11 @@ impl<R: Records> SlotTable<R> {
         }
         let books = Books {
             lists: Lists::new(),
-            extents: Extents::new(layout.extents()),
+            allotments: Allotments::new(layout.allotments()),
             ungrown: 0..0,
             growing: false,
             lease_hint: 0,
-            idle_extents: 0,
+            idle_allotments: 0,
             sealed_clusters: 0,
             no_growth_until: None,
             no_writes_until: None,
@@ -199,7 +199,7 @@ impl<R: Records> SlotTable<R> {
             && cluster.occupied()[at / 64] >> (at % 64) & 1 == 0;
         if free {
             cluster.take(at, 1);
-            self.tally.shift(Place::Free, Place::Taken, 1);
+            self.tally.shift(SlotState::Free, SlotState::Taken, 1);
         }
         free
     }
@@ -242,7 +242,7 @@ impl<R: Records> SlotTable<R> {
     /// of what is there is in use, if long runs are wanted. At half they still are; the price is
     /// disk space of at most twice what is stored.
     fn wants_growth(&self) -> bool {
-        self.long_runs && self.tally.get(Place::Free) < self.tally.get(Place::Taken)
+        self.long_runs && self.tally.get(SlotState::Free) < self.tally.get(SlotState::Taken)
     }
 
     /// Takes slots out of the first cluster of `lists`, and makes that the owner's current one.
@@ -288,7 +288,7 @@ impl<R: Records> SlotTable<R> {
             runs.push(cluster.first_slot() + start as u64, len);
             left -= len;
         }
-        self.tally.shift(Place::Free, Place::Taken, (want.slots - left) as u64);
+        self.tally.shift(SlotState::Free, SlotState::Taken, (want.slots - left) as u64);
         true
     }
 
@@ -319,14 +319,14 @@ impl<R: Records> SlotTable<R> {
             slots += len as u64;
         }
         if self.is_closed() {
-            self.tally.shift(Place::Taken, Place::Sealed, slots);
+            self.tally.shift(SlotState::Taken, SlotState::Sealed, slots);
             return if cluster.used_slots() == 0 { After::Settle } else { After::Nothing };
         }
         if cluster.state() == ClusterState::Sealed {
-            self.tally.shift(Place::Taken, Place::Sealed, slots);
+            self.tally.shift(SlotState::Taken, SlotState::Sealed, slots);
             return After::Publish;
         }
-        self.tally.shift(Place::Taken, Place::Free, slots);
+        self.tally.shift(SlotState::Taken, SlotState::Free, slots);
         if is_placed(cluster.state()) && cluster.state() != place_of(&cluster) {
             After::Settle
         } else {
@@ -347,8 +347,8 @@ impl<R: Records> SlotTable<R> {
         let mut cluster = self.clusters.lock(index);
         cluster.put(start, len);
         cluster.withdraw(start, len);
-        self.tally.shift(Place::Taken, Place::Bad, len as u64);
-        books.extents[self.layout.extent_of(index)].bad += len as u32;
+        self.tally.shift(SlotState::Taken, SlotState::Bad, len as u64);
+        books.allotments[self.layout.allotment_of(index)].bad += len as u32;
         if !self.is_closed() && is_placed(cluster.state()) {
             self.place(books, &mut cluster);
         }
@@ -379,17 +379,19 @@ impl<R: Records> SlotTable<R> {
             books.lists.link_last(&self.clusters, cluster.index(), list);
         }
         let listed_free = |state| u8::from(state == ClusterState::Listed(FREE_LIST));
-        let index = self.layout.extent_of(cluster.index());
+        let index = self.layout.allotment_of(cluster.index());
         let was_idle = self.is_idle(books, index);
-        let extent = &mut books.extents[index];
-        extent.free_clusters = extent.free_clusters + listed_free(state) - listed_free(before);
-        books.idle_extents =
-            books.idle_extents + u32::from(self.is_idle(books, index)) - u32::from(was_idle);
+        let allotment = &mut books.allotments[index];
+        allotment.free_clusters =
+            allotment.free_clusters + listed_free(state) - listed_free(before);
+        books.idle_allotments =
+            books.idle_allotments + u32::from(self.is_idle(books, index)) - u32::from(was_idle);
     }
 
-    /// Whether no cluster of an extent is in use.
-    pub fn is_idle(&self, books: &Books, extent: u32) -> bool {
-        books.extents[extent].free_clusters as usize == self.layout.clusters_of(extent).len()
+    /// Whether no cluster of an allotment is in use.
+    pub fn is_idle(&self, books: &Books, allotment: u32) -> bool {
+        books.allotments[allotment].free_clusters as usize
+            == self.layout.clusters_of(allotment).len()
     }
 
     // ---- Forks ----
@@ -403,7 +405,7 @@ impl<R: Records> SlotTable<R> {
         }
         for index in 0..self.layout.clusters {
             // A look without the lock first: most of a large device was never used.
-            if !books.extents[self.layout.extent_of(index)].is_ours()
+            if !books.allotments[self.layout.allotment_of(index)].is_ours()
                 || self.clusters.used_slots(index) == 0
             {
                 continue;
@@ -417,7 +419,7 @@ impl<R: Records> SlotTable<R> {
                 }
                 self.set_state(books, &mut cluster, ClusterState::Sealed);
                 books.sealed_clusters += 1;
-                self.tally.shift(Place::Free, Place::Sealed, cluster.free_slots());
+                self.tally.shift(SlotState::Free, SlotState::Sealed, cluster.free_slots());
             }
             cluster.set_seal(seq);
         }
@@ -429,14 +431,14 @@ impl<R: Records> SlotTable<R> {
         for index in
             0..if self.is_closed() || books.sealed_clusters == 0 { 0 } else { self.layout.clusters }
         {
-            if !books.extents[self.layout.extent_of(index)].is_ours()
+            if !books.allotments[self.layout.allotment_of(index)].is_ours()
                 || self.clusters.state(index) != ClusterState::Sealed
                 || oldest_living_child.is_some_and(|oldest| self.clusters.seal(index) >= oldest)
             {
                 continue;
             }
             let mut cluster = self.clusters.lock(index);
-            self.tally.shift(Place::Sealed, Place::Free, cluster.free_slots());
+            self.tally.shift(SlotState::Sealed, SlotState::Free, cluster.free_slots());
             books.sealed_clusters -= 1;
             self.place(books, &mut cluster);
         }
@@ -445,8 +447,8 @@ impl<R: Records> SlotTable<R> {
     /// Ends allocation for good: in a child of a fork, of the map that it shares with its parent.
     pub fn close(&self, _: &mut Books) {
         self.closed.store(true, Relaxed);
-        for place in [Place::Free, Place::Ungrown, Place::Another] {
-            self.tally.shift(place, Place::Sealed, self.tally.get(place));
+        for state in [SlotState::Free, SlotState::Ungrown, SlotState::Another] {
+            self.tally.shift(state, SlotState::Sealed, self.tally.get(state));
         }
     }
 
@@ -455,18 +457,18 @@ impl<R: Records> SlotTable<R> {
         self.closed.load(Relaxed)
     }
 
-    /// The leased extents that hold slots in use.
-    pub fn extents_in_use(&self, books: &Books) -> impl Iterator<Item = u32> {
+    /// The leased allotments that hold slots in use.
+    pub fn allotments_in_use(&self, books: &Books) -> impl Iterator<Item = u32> {
         let ours = (0..)
-            .zip(books.extents.known())
-            .filter(|(_, extent)| extent.is_ours())
+            .zip(books.allotments.known())
+            .filter(|(_, allotment)| allotment.is_ours())
             .map(|(index, _)| index);
-        ours.filter(|extent| self.is_extent_in_use(*extent))
+        ours.filter(|allotment| self.is_allotment_in_use(*allotment))
     }
 
-    /// Whether an extent holds slots in use.
-    pub fn is_extent_in_use(&self, extent: u32) -> bool {
-        self.layout.clusters_of(extent).any(|cluster| self.clusters.used_slots(cluster) > 0)
+    /// Whether an allotment holds slots in use.
+    pub fn is_allotment_in_use(&self, allotment: u32) -> bool {
+        self.layout.clusters_of(allotment).any(|cluster| self.clusters.used_slots(cluster) > 0)
     }
 
     /// Clusters of which slots were ever handed out.

@@ -40,7 +40,7 @@ impl Disk for TestDisk {
 }
 
 impl TestDisk {
-    /// The extents that were given back, by the cluster that each begins with.
+    /// The allotments that were given back, by the cluster that each begins with.
     fn released(&self) -> Vec<u64> {
         let cluster = |bytes: &Range<u64>| bytes.start / (CLUSTER_SLOTS * PAGE_SIZE) as u64;
         self.released.lock().unwrap().drain(..).map(|bytes| cluster(&bytes)).collect()
@@ -147,14 +147,14 @@ fn a_lease_given_back_is_asked_for_again() {
     runs.iter().for_each(|(offset, len)| {
         map.free_on(0, *offset, *len, &disk);
     });
-    assert_eq!(disk.released(), [1, 2], "one idle extent is kept, and the current one");
+    assert_eq!(disk.released(), [1, 2], "one idle allotment is kept, and the current one");
     map.check();
     assert_eq!(map.alloc_all(0, &disk).len(), 4 * CLUSTER_SLOTS);
 }
 
 #[test]
 fn a_sealed_cluster_waits_for_the_youngest_child_that_shares_it() {
-    // One cluster of disk space: others use the disk too, so that an extent is leased at a time.
+    // One cluster of disk space: others use the disk too, so that an allotment is leased at a time.
     let (map, disk) = (map_of_clusters(64), TestDisk { shared: true, ..TestDisk::default() });
     assert_eq!(map.alloc_on(0, 2, &disk), Some((0, 2)));
     disk.full.store(true, Relaxed);
@@ -174,7 +174,7 @@ fn a_sealed_cluster_waits_for_the_youngest_child_that_shares_it() {
 }
 
 #[test]
-fn a_closed_map_gives_leases_back_as_extents_empty() {
+fn a_closed_map_gives_leases_back_as_allotments_empty() {
     let (map, disk) =
         (map_of(128 * CLUSTER_SLOTS as u64, 1, SlotSettings::default(), 1), TestDisk::default());
     assert_eq!(map.alloc_on(0, 511, &disk), Some((1, 511)));

@@ -180,7 +180,7 @@ counters! {
     /// What of that was in holds of more than 50 us: their holder was interrupted, or did a system
     /// call.
     SwapCacheLockLongNs => "swap_cache_lock_long_ns",
-    /// Times that a lock of the swap cache's lists by age was taken.
+    /// Times that a lock of the swap cache's LRU lists was taken.
     SwapAgesLock => "swap_ages_lock",
     /// Times that one had to be waited for.
     SwapAgesLockContended => "swap_ages_lock_contended",

@@ -5,13 +5,13 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 
 /// Seconds over which the shares are averaged, as the kernel's.
-pub const WINDOWS_S: [u64; 3] = [10, 60, 300];
+pub const AVG_SECONDS: [u64; 3] = [10, 60, 300];
 
 /// For what share of the time something was stalled, and for how long in all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stall {
-    /// Averages over [`WINDOWS_S`], newer time counting more, in hundredths of a percent.
-    pub avg: [u64; WINDOWS_S.len()],
+    /// Averages over [`AVG_SECONDS`], newer time counting more, in hundredths of a percent.
+    pub avg: [u64; AVG_SECONDS.len()],
     /// Microseconds since the process began.
     pub total_us: u64,
 }
@@ -26,7 +26,7 @@ impl Stall {
 
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (seconds, avg) in WINDOWS_S.iter().zip(self.avg) {
+        for (seconds, avg) in AVG_SECONDS.iter().zip(self.avg) {
             write!(f, "avg{seconds}={}.{:02} ", avg / 100, avg % 100)?;
         }
         write!(f, "total={}", self.total_us)
@@ -35,7 +35,7 @@ impl fmt::Display for Stall {
 
 impl Serialize for Stall {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_struct("Stall", WINDOWS_S.len() + 1)?;
+        let mut object = serializer.serialize_struct("Stall", AVG_SECONDS.len() + 1)?;
         for (name, avg) in ["avg10", "avg60", "avg300"].into_iter().zip(self.avg) {
             object.serialize_field(name, &(avg as f64 / 100.0))?;
         }
@@ -55,7 +55,7 @@ pub struct Pressure {
 
 impl Pressure {
     /// Cells that it takes in the table.
-    pub(super) const CELLS: usize = 2 * (WINDOWS_S.len() + 1);
+    pub(super) const CELLS: usize = 2 * (AVG_SECONDS.len() + 1);
 
     /// As it stands in the table.
     pub(super) fn cells(&self) -> [u64; Pressure::CELLS] {

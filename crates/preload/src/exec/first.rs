@@ -24,7 +24,7 @@ struct Search {
 }
 
 fn is_runtime(name: &[u8]) -> bool {
-    NAMES.iter().any(|part| name.windows(part.len()).any(|window| window == *part))
+    NAMES.iter().any(|known| name.windows(known.len()).any(|part| part == *known))
 }
 
 unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {

@@ -257,7 +257,7 @@ fn place_before(bytes: &[u8], end: usize, between: usize) -> Option<CallSite> {
     let load = if register < 8 { &long[1..] } else { &long[..] };
     // Instructions that the jump covers besides: none that is known here has less than two bytes.
     let mut covered = (end..at + JUMP_BYTES).step_by(2);
-    let loaded = before.windows(load.len()).any(|window| window == load);
+    let loaded = before.windows(load.len()).any(|part| part == load);
     let fits = loaded && first + between + SYSCALL.len() >= JUMP_BYTES;
     (fits && !covered.any(|to| is_jumped_to(bytes, to))).then_some(CallSite {
         at,

@@ -1,7 +1,7 @@
 //! What programs read: lines to sort, sources to compile, a query. Made in sequence from a fixed
 //! seed, the same each time.
 
-use crate::machine::place::make;
+use crate::machine::swap_dir::make;
 use crate::measure::{Failing, Failure};
 use overspill_bench::contents::Random;
 use std::fs;

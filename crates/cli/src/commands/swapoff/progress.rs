@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const LINE: Duration = Duration::from_secs(1);
 
 /// Shows on standard error how far the evacuation of a device is.
-pub struct Progress {
+pub struct ProgressDisplay {
     device: String,
     amount: Amount,
     bar: Option<ProgressBar>,
@@ -18,9 +18,9 @@ pub struct Progress {
     last_line: Option<Instant>,
 }
 
-impl Progress {
+impl ProgressDisplay {
     /// For a device, with lines where standard error is no terminal if they are wanted.
-    pub fn new(device: &str, lines: bool) -> Progress {
+    pub fn new(device: &str, lines: bool) -> ProgressDisplay {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{prefix} {wide_bar} {msg}")
@@ -29,7 +29,7 @@ impl Progress {
         });
         let now = Instant::now();
         let last_line = (bar.is_none() && lines).then_some(now);
-        Progress { device: device.to_owned(), amount: Amount::new(now), bar, last_line }
+        ProgressDisplay { device: device.to_owned(), amount: Amount::new(now), bar, last_line }
     }
 
     /// Shows that so many pages are left.

@@ -319,7 +319,7 @@ fn devices_are_found_by_path_label_and_uuid() {
         id: 1,
     });
     let mut find =
-        |name: SwapName| job.with(|swaps, processes| place::find(&name, &swaps.devices(processes)));
+        |name: SwapName| job.with(|swaps, processes| named::find(&name, &swaps.devices(processes)));
     let any = |text: &str, path: &Path| SwapName::Any {
         text: Some(text.into()),
         path: path.to_str().unwrap().into(),

@@ -202,7 +202,7 @@ proptest! {
         ),
         budget in any::<u64>(),
     ) {
-        let account = Account::of_family(budget).unwrap();
+        let account = Account::without_job(budget).unwrap();
         let tell = |[lease, used, unmanaged, keeps, rate, want, mood, token]: [u64; 8]| {
             let moods = [Mood::Busy, Mood::AtRest, Mood::Stuck, Mood::Dormant];
             let mood = moods[mood as usize % moods.len()];

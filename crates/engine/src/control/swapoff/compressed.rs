@@ -1,6 +1,6 @@
 //! What of a device is compressed: pages whose copies in memory belong to its slots.
 
-use super::evacuate::{Bench, Moved, Which};
+use super::evacuate::{EvacuationBuffers, Moved, Which};
 use crate::control::Control;
 use crate::device::RUN_MAX;
 use crate::memory::word::State;
@@ -15,7 +15,7 @@ const FRESH_SLOTS: usize = 64;
 
 impl<B: Backing> Control<B> {
     /// A page that is compressed in memory gets a slot on no device.
-    pub(super) fn move_compressed(&self, bench: &mut Bench, slot: SlotId) -> Moved {
+    pub(super) fn move_compressed(&self, buffers: &mut EvacuationBuffers, slot: SlotId) -> Moved {
         let run = SlotRun { first: slot, len: 1 };
         if !self.swap.begin_io(slot) {
             return Moved::default();
@@ -25,7 +25,7 @@ impl<B: Backing> Control<B> {
             && let Some(page) =
                 self.lock_owner(slot, |slot| self.swap.zswap.begin_load_of(slot, object))
         {
-            let stored = self.copy_object(bench, object, page);
+            let stored = self.copy_object(buffers, object, page);
             self.swap.zswap.end_load(slot);
             let word = self.memory.words.load(page);
             gone[0] = stored.is_some();
@@ -33,7 +33,7 @@ impl<B: Backing> Control<B> {
                 .words
                 .unlock_as(page, stored.map_or(word, |to| word.with_state(State::Stored(to))));
             if !gone[0] {
-                full = !self.unpack(bench, run, object, &mut gone);
+                full = !self.unpack(buffers, run, object, &mut gone);
             }
         }
         self.end_claim(run, &gone);
@@ -42,8 +42,13 @@ impl<B: Backing> Control<B> {
 
     /// Copies the object of a locked page for a slot on no device; which one. The page of a damaged
     /// one is lost: its reader will hear of it.
-    fn copy_object(&self, bench: &mut Bench, object: Object, page: PageIndex) -> Option<SlotId> {
-        let Bench { batch, fresh, .. } = bench;
+    fn copy_object(
+        &self,
+        buffers: &mut EvacuationBuffers,
+        object: Object,
+        page: PageIndex,
+    ) -> Option<SlotId> {
+        let EvacuationBuffers { batch, fresh, .. } = buffers;
         let Ok(len) = self.swap.zpool.load(&self.memory.frames, object.handle, &mut batch.packed)
         else {
             return self.lost_slot(page);
@@ -68,12 +73,18 @@ impl<B: Backing> Control<B> {
 
     /// Unpacks the page of a claimed slot, whose object is in memory, and puts it elsewhere;
     /// whether there was room.
-    fn unpack(&self, bench: &mut Bench, run: SlotRun, object: Object, gone: &mut Which) -> bool {
+    fn unpack(
+        &self,
+        buffers: &mut EvacuationBuffers,
+        run: SlotRun,
+        object: Object,
+        gone: &mut Which,
+    ) -> bool {
         let slot = run.first;
         if !self.swap.zswap.begin_load_of(slot, object) {
             return true;
         }
-        let Bench { buffer, batch, .. } = bench;
+        let EvacuationBuffers { buffer, batch, .. } = buffers;
         let Batch { packed, decompressor, .. } = batch;
         let loaded = self.swap.zpool.load(&self.memory.frames, object.handle, packed);
         let unpacked = loaded.is_ok_and(|len| {
@@ -83,7 +94,7 @@ impl<B: Backing> Control<B> {
         let mut has = [false; RUN_MAX];
         has[0] = unpacked;
         unpacked
-            && !self.put_elsewhere(bench, run, &has, gone, |slot| {
+            && !self.put_elsewhere(buffers, run, &has, gone, |slot| {
                 self.swap.zswap.look_up(slot) == Some(object)
             })
     }

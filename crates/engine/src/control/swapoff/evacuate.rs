@@ -48,7 +48,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// What a thread of an evacuation works with.
 #[derive(Debug)]
-pub struct Bench {
+pub struct EvacuationBuffers {
     /// A run as it was read.
     pub buffer: IoBuffer,
     run_max: usize,
@@ -58,12 +58,16 @@ pub struct Bench {
     pub fresh: Option<SlotRun>,
 }
 
-impl Bench {
+impl EvacuationBuffers {
     /// For runs of up to `run` pages, of which those that do not fit in memory are stored `batch`
     /// at a time.
-    pub fn new(run: usize, batch: usize, settings: &SwapSettings) -> Result<Bench, Errno> {
+    pub fn new(
+        run: usize,
+        batch: usize,
+        settings: &SwapSettings,
+    ) -> Result<EvacuationBuffers, Errno> {
         let batch = Batch::new(batch, settings)?;
-        Ok(Bench { buffer: IoBuffer::new(run)?, run_max: run, batch, fresh: None })
+        Ok(EvacuationBuffers { buffer: IoBuffer::new(run)?, run_max: run, batch, fresh: None })
     }
 
     /// Gives back what it has of the engine's.
@@ -170,19 +174,19 @@ impl<B: Backing> Control<B> {
                 let _inside = self.base.gates.reclaim.enter();
                 let retired = &evacuation.devices[device];
                 let Some(area) = retired.area() else { break };
-                let mut bench = lock(&evacuation.benches[number]);
-                let Some(bench) = &mut *bench else { break };
+                let mut buffers = lock(&evacuation.buffers[number]);
+                let Some(buffers) = &mut *buffers else { break };
                 let first = SlotId::new(retired.device, u64::from(cluster) * CLUSTER_SLOTS as u64);
                 let Some((run, holds)) =
-                    self.next_run(&area.slots().used_in(cluster), first, at, bench.run_max)
+                    self.next_run(&area.slots().used_in(cluster), first, at, buffers.run_max)
                 else {
                     break;
                 };
                 at = (run.first.offset() - first.offset()) as usize + run.len;
                 let _mark = FaultPath::enter();
                 let moved = match holds {
-                    Holds::Page => self.move_run(evacuation, bench, run),
-                    Holds::Compressed => self.move_compressed(bench, run.first),
+                    Holds::Page => self.move_run(evacuation, buffers, run),
+                    Holds::Compressed => self.move_compressed(buffers, run.first),
                     Holds::ReadAhead => self.keep_read_ahead(run.first),
                     Holds::Clean => self.leave_clean(run.first),
                     Holds::Busy => Moved::default(),
@@ -191,7 +195,7 @@ impl<B: Backing> Control<B> {
                 self.base.wake.background.wake();
                 if moved.full {
                     // Others may have room to give: those that were not used for longest.
-                    self.reclaim.reclaim(&mut bench.batch, run.len, Reclaimer::Background);
+                    self.reclaim.reclaim(&mut buffers.batch, run.len, Reclaimer::Background);
                 }
             }
         }
@@ -232,7 +236,12 @@ impl<B: Backing> Control<B> {
     // ---- Pages ----
 
     /// Moves pages that are on the device only.
-    fn move_run(&self, evacuation: &Evacuation, bench: &mut Bench, run: SlotRun) -> Moved {
+    fn move_run(
+        &self,
+        evacuation: &Evacuation,
+        buffers: &mut EvacuationBuffers,
+        run: SlotRun,
+    ) -> Moved {
         // 1. Claim.
         let mut claimed = [is_seeded(Bug::Unclaimed); RUN_MAX];
         if !is_seeded(Bug::Unclaimed) {
@@ -242,10 +251,10 @@ impl<B: Backing> Control<B> {
         for part in runs_where(run, |i| claimed[i]) {
             // 2. Read.
             let (mut has, mut lost) = ([false; RUN_MAX], [false; RUN_MAX]);
-            self.read_run(evacuation, part, &mut bench.buffer, &mut has, &mut lost);
+            self.read_run(evacuation, part, &mut buffers.buffer, &mut has, &mut lost);
             // 3. Elsewhere.
             let mut gone = [false; RUN_MAX];
-            moved.full |= self.put_elsewhere(bench, part, &has, &mut gone, |slot| {
+            moved.full |= self.put_elsewhere(buffers, part, &has, &mut gone, |slot| {
                 self.swap.zswap.look_up(slot).is_none() || is_seeded(Bug::ReadTooSoon)
             });
             for (i, slot) in part.slots().enumerate().filter(|(i, _)| lost[*i]) {
@@ -255,8 +264,8 @@ impl<B: Backing> Control<B> {
             moved.pages += gone.iter().filter(|gone| **gone).count();
             self.end_claim(part, &gone);
             if is_seeded(Bug::EndedUnpublished) {
-                bench.batch.picks.iter().for_each(|pick| self.publish_placed(pick));
-                bench.batch.picks.clear();
+                buffers.batch.picks.iter().for_each(|pick| self.publish_placed(pick));
+                buffers.batch.picks.clear();
             }
         }
         moved

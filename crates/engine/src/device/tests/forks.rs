@@ -21,8 +21,8 @@ fn processes_that_share_a_file_never_get_the_same_slots() {
     assert!(runs.iter().flatten().flat_map(|run| run.slots()).all(|slot| seen.insert(slot)));
     assert_eq!(seen.len(), (128 << 8) - 1, "all of the device is used");
     assert_eq!(one.capacity_pages() + two.capacity_pages(), seen.len() as u64);
-    // Leases end with their process, and are found free when asked for again; and when extents are
-    // empty.
+    // Leases end with their process, and are found free when asked for again; and when allotments
+    // are empty.
     drop(one);
     assert_eq!(two.alloc_run(1), None, "not asked again at once");
     std::thread::sleep(Duration::from_millis(1100));
@@ -82,8 +82,8 @@ fn an_inherited_device_is_read_while_parent_and_child_go_on() {
     .unwrap();
     alloc_all(&other).into_iter().for_each(|run| write(&other, run, 3).unwrap());
     assert!(slots.iter().all(|slot| reads_back(&child, one(*slot), 1)));
-    // Once the child has given it up, the inherited devices are closed and their extents are free
-    // for others.
+    // Once the child has given it up, the inherited devices are closed and their allotments are
+    // free for others.
     assert_eq!(child.fds().len(), 4);
     slots.iter().for_each(|slot| child.free(*slot));
     assert_eq!(child.fds().len(), 2);

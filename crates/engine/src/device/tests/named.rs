@@ -172,14 +172,14 @@ fn what_is_not_in_use_any_more_is_discarded() {
                 Stats::anonymous().unwrap(),
             )
             .unwrap();
-            // Four extents of 4 MiB.
+            // Four allotments of 4 MiB.
             let runs: Vec<SlotRun> = (0..15).map(|_| devices.alloc_run(RUN_MAX).unwrap()).collect();
             runs.iter().for_each(|run| write(&devices, *run, 1).unwrap());
             assert!(allocated(&devices) >= 14 << 20, "{place}{discard}: {}", allocated(&devices));
             runs[1..].iter().for_each(|run| devices.free_run(*run));
             devices.discard_idle();
             let left = allocated(&devices) >> 20;
-            // Kept: the extent in use, one with the current cluster, and one for the next pages.
+            // Kept: the allotment in use, one with the current cluster, and one for the next pages.
             assert_eq!(left <= 12, gives_back, "{place}{discard}: {left} MiB");
             assert!(left >= least);
             // Nothing in use is harmed, and what was given up is used again.
@@ -218,7 +218,7 @@ fn a_part_of_a_file_is_discarded_before_it_is_first_used() {
         std::fs::read(&path).unwrap()[place..place + 4096].iter().any(|byte| *byte != 0)
     };
     assert!(old(4096) && old(32 << 20));
-    // With the first run an extent of a MiB or more is leased and discarded; the header and the
+    // With the first run an allotment of a MiB or more is leased and discarded; the header and the
     // rest stay.
     let second = open(",discard=once");
     let run = second.alloc_run(1).unwrap();

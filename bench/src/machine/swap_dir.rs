@@ -1,4 +1,4 @@
-//! Where swap files are made, and whether there is room for what is to be measured.
+//! The directory of swap files, and whether there is room for what is to be measured.
 
 use crate::measure::{Failing, Failure, fail, host};
 use overspill::units::Bytes;
@@ -14,14 +14,14 @@ const DIRECTORY: &str = "/var/tmp";
 
 /// A directory on a disk, and perhaps the file in it that is the engine's device.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct SwapDir {
     pub dir: PathBuf,
     pub file: Option<PathBuf>,
 }
 
-impl Place {
+impl SwapDir {
     /// What `--device` names, or the default.
-    pub fn find(device: Option<&Path>) -> Result<Place, Failure> {
+    pub fn find(device: Option<&Path>) -> Result<SwapDir, Failure> {
         let tmpdir = |dir: OsString| (!dir.is_empty()).then(|| PathBuf::from(dir));
         let default =
             || std::env::var_os("TMPDIR").and_then(tmpdir).unwrap_or_else(|| DIRECTORY.into());
@@ -48,7 +48,7 @@ impl Place {
             Ok(dir)
         };
         match usable() {
-            Ok(dir) => Ok(Place { file: file.map(|file| dir.join(file)), dir }),
+            Ok(dir) => Ok(SwapDir { file: file.map(|file| dir.join(file)), dir }),
             Err(error) => {
                 let dir = dir.display();
                 fail!("no file can be made in '{dir}' ({error}): name another place with --device")
@@ -83,7 +83,7 @@ pub fn memory_for(size: Bytes, needed: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SwapDir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.file.as_ref().unwrap_or(&self.dir).display().fmt(f)
     }
@@ -101,16 +101,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_a_file_and_a_file_that_is_to_be_made_are_places() {
+    fn a_directory_a_file_and_a_file_that_is_to_be_made_can_be_named() {
         let program = std::env::current_exe().unwrap().canonicalize().unwrap();
         let dir = program.parent().unwrap().to_owned();
-        let find = |path: &Path| Place::find(Some(path)).unwrap();
-        assert_eq!(find(&dir), Place { dir: dir.clone(), file: None });
+        let find = |path: &Path| SwapDir::find(Some(path)).unwrap();
+        assert_eq!(find(&dir), SwapDir { dir: dir.clone(), file: None });
         for file in [program, dir.join("absent")] {
-            assert_eq!(find(&file), Place { dir: dir.clone(), file: Some(file.clone()) });
+            assert_eq!(find(&file), SwapDir { dir: dir.clone(), file: Some(file.clone()) });
             assert_eq!(find(&file).to_string(), file.display().to_string());
         }
-        let refusal = |path: &str| Place::find(Some(Path::new(path))).unwrap_err().to_string();
+        let refusal = |path: &str| SwapDir::find(Some(Path::new(path))).unwrap_err().to_string();
         assert!(refusal("/dev/null").ends_with("name one, or a directory"));
         let absent = refusal("/no/such/directory/file");
         assert!(absent.contains("no file can be made in '/no/such/directory'"), "{absent}");

@@ -244,7 +244,7 @@ mod tests {
 
     fn scratch(name: &str) -> PathBuf {
         let dir =
-            std::env::temp_dir().join(format!("overspill-place-{}-{name}", std::process::id()));
+            std::env::temp_dir().join(format!("overspill-sockets-{}-{name}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         dir
     }

@@ -2,7 +2,7 @@
 //! nowhere.
 
 use super::Evacuation;
-use super::evacuate::{Bench, Which};
+use super::evacuate::{EvacuationBuffers, Which};
 use crate::base::seeded::{Bug, is_seeded};
 use crate::control::Control;
 use crate::device::RUN_MAX;
@@ -28,7 +28,7 @@ impl<B: Backing> Control<B> {
     /// for some.
     pub(super) fn put_elsewhere(
         &self,
-        bench: &mut Bench,
+        buffers: &mut EvacuationBuffers,
         run: SlotRun,
         has: &Which,
         gone: &mut Which,
@@ -40,7 +40,7 @@ impl<B: Backing> Control<B> {
             pages[i] = self.lock_owner(slot, &is_still);
         }
         // 2. To memory.
-        let Bench { buffer, batch, .. } = bench;
+        let EvacuationBuffers { buffer, batch, .. } = buffers;
         self.place_in_memory(buffer, run, &mut pages, gone);
         // 3. To the tiers.
         let mut full = false;
