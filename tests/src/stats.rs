@@ -34,6 +34,12 @@ impl Report {
         devices.unwrap_or_else(|| panic!("no devices in {}", self.0))
     }
 
+    /// Bytes that were not managed, at most, of all processes together.
+    pub fn unmanaged_peak(&self) -> u64 {
+        let peak = &self.0["unmanaged"]["peak_bytes"];
+        peak.as_u64().unwrap_or_else(|| panic!("no peak in {}", self.0))
+    }
+
     /// Pages that were taken out of memory, in either way.
     pub fn evicted(&self) -> u64 {
         self.total("out_moved") + self.total("out_dropped")

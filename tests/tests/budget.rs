@@ -46,6 +46,18 @@ fn memory_that_is_not_managed_counts() {
     });
 }
 
+/// What is not managed and shared since a fork is one memory: it counts once.
+#[test]
+fn memory_that_is_shared_since_a_fork_counts_once() {
+    let program = SCRATCH.program("divided.c");
+    let args = ["--memory", "128M", "--", shown(&program), "6"];
+    both("divided", &args, TIME_LIMIT, |fault, outcome, report| {
+        assert_eq!(outcome.status, 0, "{fault}: {outcome:?}");
+        let most = report.unmanaged_peak();
+        assert!((20 << 20..80 << 20).contains(&most), "{fault}: {most} bytes");
+    });
+}
+
 /// What is kept of pages that lie far apart takes little beside them, and counts in the budget.
 #[test]
 fn tables_are_as_sparse_as_the_pages_that_are_touched() {

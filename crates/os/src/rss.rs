@@ -9,9 +9,9 @@ use std::ffi::CStr;
 /// Pages of this process that no file holds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Rss {
-    /// Anonymous ones: what forked processes still share counts in each.
+    /// Anonymous ones, of which what forked processes still share is divided among them.
     pub anonymous: u64,
-    /// Of shared memory, its part of them: what several map is divided among them.
+    /// Of shared memory, its part of them: what several map is divided as well.
     pub shared: u64,
 }
 
@@ -44,7 +44,7 @@ impl Rss {
 
     /// From the text of the file.
     fn parse(text: &str) -> Rss {
-        Rss { anonymous: pages(text, "Anonymous"), shared: pages(text, "Pss_Shmem") }
+        Rss { anonymous: pages(text, "Pss_Anon"), shared: pages(text, "Pss_Shmem") }
     }
 }
 
@@ -85,14 +85,14 @@ mod tests {
     fn figures_are_found_by_their_names() {
         let text = "00400000-7ffe00000000 ---p 00000000 00:00 0    [rollup]\nRss:    884 kB\n\
             Pss_Anon:    70 kB\nPss_Shmem:      13 kB\nAnonymous:           104 kB\n";
-        assert_eq!(Rss::parse(text), Rss { anonymous: 26, shared: 4 });
-        assert_eq!(Rss::parse("Anonymous: many kB\nPss_Shmem: 4\n"), Rss::default());
+        assert_eq!(Rss::parse(text), Rss { anonymous: 18, shared: 4 });
+        assert_eq!(Rss::parse("Pss_Anon: many kB\nPss_Shmem: 4\n"), Rss::default());
     }
 
     proptest! {
         #[test]
         fn any_text_has_figures(
-            text in "((Anonymous|Pss_Shmem):? *[0-9]{0,21} ?(kB)?\n|.{0,30}\n){0,9}",
+            text in "((Pss_Anon|Pss_Shmem):? *[0-9]{0,21} ?(kB)?\n|.{0,30}\n){0,9}",
         ) {
             let _ = Rss::parse(&text).pages();
         }

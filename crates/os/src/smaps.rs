@@ -86,6 +86,9 @@ struct Reader {
     kind: Kind,
     range: Range<usize>,
     is_guard: bool,
+    /// KiB of its pages in memory, and its part of them: what several have is divided among them.
+    rss: u64,
+    pss: u64,
     /// The last file of which a part was mapped to be executed: a program or a library.
     program: String,
 }
@@ -93,13 +96,23 @@ struct Reader {
 impl Reader {
     fn new(window: Range<usize>) -> Reader {
         let (kinds, program) = (Kinds::default(), String::new());
-        Reader { window, kinds, kind: Kind::Other, range: 0..0, is_guard: false, program }
+        let (range, is_guard, rss, pss) = (0..0, false, 0, 0);
+        Reader { window, kinds, kind: Kind::Other, range, is_guard, rss, pss, program }
     }
 
     fn line(&mut self, line: &str) {
-        if let Some(kib) = line.strip_prefix("Anonymous:") {
-            let kib = kib.trim().strip_suffix(" kB").and_then(|kib| kib.parse::<u64>().ok());
-            let pages = kib.unwrap_or(0).div_ceil(PAGE_SIZE as u64 >> 10);
+        let kib_of = |name| {
+            let text = line.strip_prefix(name)?.trim().strip_suffix(" kB")?;
+            text.parse::<u64>().ok()
+        };
+        if let Some(kib) = kib_of("Rss:") {
+            self.rss = kib;
+        } else if let Some(kib) = kib_of("Pss:") {
+            self.pss = kib;
+        } else if let Some(kib) = kib_of("Anonymous:") {
+            // Of what the mapping has, as much of this as of all of it is the process's part.
+            let part = u128::from(kib) * u128::from(self.pss) / u128::from(self.rss.max(1));
+            let pages = (part.min(kib.into()) as u64).div_ceil(PAGE_SIZE as u64 >> 10);
             let sum = &mut self.kinds.0[self.kind as usize];
             *sum = sum.saturating_add(pages);
         } else if let Some((range, access, path)) = head(line) {
@@ -153,7 +166,7 @@ mod tests {
     fn kinds(mappings: &[(&str, u64)]) -> Kinds {
         let text: String = mappings
             .iter()
-            .map(|(head, kib)| format!("{head}\nRss: 999 kB\nAnonymous:  {kib} kB\nVmFlags: rd\n"))
+            .map(|(head, kib)| format!("{head}\nRss: 800 kB\nPss: 400 kB\nAnonymous: {kib} kB\n"))
             .collect();
         let mut reader = Reader::new(0x4000_0000..0x8000_0000);
         text.lines().for_each(|line| reader.line(line));
@@ -178,7 +191,8 @@ mod tests {
             ("7f0002000000-7f0002001000 rw-p 00000000 00:01 9      /dev/zero", 28),
             ("7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0      [stack]", 32),
         ]);
-        let pages = [13, 100, 4, 3, 6, 10, 11, 1000];
+        // Half of each, as the process shares them with one other.
+        let pages = [7, 50, 3, 2, 3, 5, 6, 500];
         assert_eq!(kinds, Kinds(pages), "{kinds:?}");
     }
 

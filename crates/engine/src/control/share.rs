@@ -127,6 +127,8 @@ struct Doing {
     lately_back: f64,
     moved: Instant,
     unmanaged: Unmanaged,
+    /// Processes of the job, at the last look.
+    members: usize,
     /// How readily the process is to be ended.
     adjusted: i64,
 }
@@ -157,6 +159,7 @@ impl Sharing {
             lately_back: 0.0,
             moved: now,
             unmanaged: Unmanaged::default(),
+            members: 0,
             adjusted: 0,
         };
         Sharing { doing: RankedMutex::new(Rank::Sharing, doing), at_rest: AtomicBool::new(false) }
@@ -385,6 +388,7 @@ impl<B: Backing> Control<B> {
             Side { lease: member.lease(), told: member.told(), has_token }
         };
         let sides: Vec<Side> = members.map(side).collect();
+        doing.members = sides.len();
         lease.account.note_used(sides.iter().map(|side| side.told.used).sum());
         lease.account.note_unmanaged(sides.iter().map(|side| side.told.unmanaged).sum());
         if sides.len() > 1 {
@@ -430,6 +434,8 @@ impl<B: Backing> Control<B> {
                 self.measure_at_rest(&mut doing.unmanaged);
             } else if doing.unmanaged.is_due(doing.done.worked) {
                 self.measure_unmanaged(&mut doing.unmanaged);
+            } else if doing.unmanaged.is_due_again(doing.members) {
+                self.measure_again(&mut doing.unmanaged);
             }
             if mood != Mood::AtRest {
                 doing.adjusted = oom_score_adj().unwrap_or(doing.adjusted);

@@ -7,6 +7,10 @@
 //! so the kernel's counters are looked at first, whether it can have changed. Measured in processes
 //! of a job: the budget of a library's pool is for the pool alone.
 //!
+//! What processes share since a fork is divided among them, so that it counts once. So it becomes
+//! more in one that does nothing, as others end or write to it: one at rest is looked at again, the
+//! longer apart the longer that stays as it is.
+//!
 //! What kinds of memory it is takes as long again, and longer with many mappings. So that is asked
 //! only where somebody will want to know: in the process that has most of it, or much, once all
 //! processes of the job have more than is tolerated, and again when it has become a
@@ -34,6 +38,9 @@ const DOWN: u64 = 4;
 const MUCH: u64 = 8;
 /// At which look at a process at rest it has given back its buffers.
 const SETTLED: u32 = 3;
+/// Time between two looks at one at rest which has memory that others share, at least and at most.
+const AGAIN_LEAST: Duration = Duration::from_secs(1);
+const AGAIN_MOST: Duration = Duration::from_secs(60);
 
 /// When it is measured next.
 #[derive(Default, Debug)]
@@ -42,8 +49,12 @@ pub struct Unmanaged {
     /// Time of processors that the program had used by then.
     worked: Duration,
     exact: Option<Exact>,
-    /// Looks since the process is at rest.
+    /// Looks since the process is at rest; when there is to be a look at what it shares, and how
+    /// long after the one before; how many processes the job had.
     rested: u32,
+    again: Option<Instant>,
+    pause: Duration,
+    members: usize,
     /// Pages that there were when it was last asked what they are.
     sorted: u64,
 }
@@ -80,7 +91,30 @@ impl Unmanaged {
     /// Whether the process has come to rest, and has just what it will have from now on.
     pub fn has_settled(&mut self, is_at_rest: bool) -> bool {
         self.rested = if is_at_rest { self.rested.saturating_add(1) } else { 0 };
+        (self.again, self.pause) = match self.rested {
+            SETTLED => (Some(Instant::now() + AGAIN_LEAST), AGAIN_LEAST),
+            ..SETTLED => (None, AGAIN_LEAST),
+            _ => (self.again, self.pause),
+        };
         self.rested == SETTLED
+    }
+
+    /// Whether to look at what a process that has settled shares, in a job of so many: soon after
+    /// some of them have ended.
+    pub fn is_due_again(&mut self, members: usize) -> bool {
+        let Some(again) = self.again else { return false };
+        let now = Instant::now();
+        if members < self.members {
+            self.pause = AGAIN_LEAST;
+            self.again = Some(again.min(now + AGAIN_LEAST));
+        }
+        self.members = members;
+        let is_due = again <= now;
+        if is_due {
+            self.pause = (self.pause * 2).min(AGAIN_MOST);
+            self.again = Some(now + self.pause);
+        }
+        is_due
     }
 }
 
@@ -110,6 +144,19 @@ impl<B: Backing> Control<B> {
             state.exact = Some(exact);
             self.note_unmanaged(exact.pages);
             self.sort_where_it_matters(state, exact);
+        }
+    }
+
+    /// Measures it in one that has been at rest, where it shares so much that it may be more by now.
+    pub(super) fn measure_again(&self, state: &mut Unmanaged) {
+        let managed = self.memory.budget().used();
+        let rough = Rss::roughly().map_or(0, |rss| rss.pages().saturating_sub(managed));
+        let before = self.memory.lease.unmanaged();
+        if rough > before + NEAR {
+            self.measure_at_rest(state);
+            if self.memory.lease.unmanaged() > before + NEAR {
+                state.pause = AGAIN_LEAST;
+            }
         }
     }
 
@@ -229,5 +276,28 @@ mod tests {
         };
         assert_eq!((looks(true, 20), looks(false, 20)), (1, 0));
         assert_eq!((looks(true, SETTLED - 1), looks(false, 1), looks(true, 20)), (0, 0, 1));
+    }
+
+    #[test]
+    fn what_one_at_rest_shares_is_looked_at_again_and_sooner_when_others_end() {
+        let mut unmanaged = Unmanaged::default();
+        assert!(!unmanaged.is_due_again(9), "it works");
+        let settles = (1..=SETTLED).filter(|_| unmanaged.has_settled(true)).count();
+        assert_eq!(settles, 1);
+        assert!(!unmanaged.is_due_again(9));
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            unmanaged.again = Some(Instant::now());
+            assert!(unmanaged.is_due_again(9) && !unmanaged.is_due_again(9));
+            pauses.push(unmanaged.pause.as_secs());
+        }
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60, 60]);
+        let is_soon = |unmanaged: &Unmanaged| {
+            unmanaged.again.is_some_and(|again| again <= Instant::now() + AGAIN_LEAST)
+        };
+        assert!(!unmanaged.is_due_again(10) && !is_soon(&unmanaged), "one more");
+        assert!(!unmanaged.is_due_again(8) && is_soon(&unmanaged), "two less");
+        unmanaged.has_settled(false);
+        assert!(unmanaged.again.is_none());
     }
 }
