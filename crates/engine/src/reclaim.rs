@@ -24,7 +24,7 @@ mod way_out;
 pub mod writeback;
 
 use crate::base::Base;
-use crate::base::buffers::Buffers;
+use crate::base::buffers::{Buffers, Taken};
 use crate::base::costs::Choice;
 use crate::base::lockdep::Rank;
 use crate::frame::cells::Owner;
@@ -59,6 +59,8 @@ const CACHE_SHARE: usize = 8;
 /// Extents of which pages leave together at most: with fewer than a batch's pages in each, flushes
 /// are what costs most.
 const TOGETHER_EXTENTS: usize = 16;
+/// Most pages of a batch that is not for direct reclaim.
+const BATCH_MOST: usize = 128;
 /// Rounds of the clock after which reclaim says what it has found: a page is stored in the third at
 /// the latest, if anything takes it.
 const ROUNDS_MAX: usize = 8;
@@ -146,14 +148,14 @@ impl<B: Backing> Reclaim<B> {
         let of_swap = &swap.settings;
         // They count too; but not those of direct reclaimers where there are more than by default,
         // which together could be larger than the budget.
-        let buffers = |count, pages, counts: bool| {
-            let (memory, each) = (memory.clone(), if counts { pages as u64 } else { 0 });
+        let buffers = |count, pages: usize, counts: bool| {
+            let least = pages.min(Batch::LEAST) as u64;
+            let (memory, each) = (memory.clone(), if counts { least } else { 0 });
             memory.budget().promise(count as u64 * each);
             let charge = move |costs| memory.budget().charge(each, costs);
             Buffers::new(Rank::Batch, count, || Batch::new(pages, of_swap), charge)
         };
-        let pages = (budget / 64).clamp(32, 128);
-        let batches = buffers(1 + base.wake.worker_count() + 1, pages, true)?;
+        let batches = buffers(1 + base.wake.worker_count() + 1, BATCH_MOST, true)?;
         let direct = buffers(direct, DIRECT_PAGES, direct <= auto)?;
         Ok(Reclaim {
             base: base.clone(),
@@ -177,8 +179,20 @@ impl<B: Backing> Reclaim<B> {
     /// Gives back the memory of buffers, as nothing is to be reclaimed soon.
     pub(crate) fn trim(&self) {
         for buffers in [&self.batches, &self.direct] {
-            buffers.trim(Batch::forget);
+            buffers.trim(|batch| self.memory.budget().charge_less(batch.forget() as u64));
         }
+    }
+
+    /// A free batch of those that are not for direct reclaim, with as many pages as are worth it
+    /// here, if there is room for them.
+    pub(crate) fn take_batch(&self) -> Option<Taken<'_, Batch>> {
+        let (mut batch, budget) = (self.batches.try_take()?, self.memory.budget());
+        let growth = batch.growth(budget.limit() as usize).min(budget.free_pages() as usize / 2);
+        if growth > 0 {
+            budget.charge_more(growth as u64);
+            batch.grow(growth);
+        }
+        Some(batch)
     }
 
     /// How many threads may reclaim for themselves at once.

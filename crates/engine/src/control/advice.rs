@@ -135,7 +135,7 @@ impl<B: Backing> Control<B> {
         while at < pages.end {
             let end = pages.end.min((at / EXTENT_PAGES + 1) * EXTENT_PAGES);
             let _inside = self.base.gates.reclaim.enter();
-            if let Some(mut batch) = self.reclaim.batches.try_take() {
+            if let Some(mut batch) = self.reclaim.take_batch() {
                 gone += match request {
                     AdviceRequest::Cold => {
                         self.reclaim.evict_pages(&mut batch, at..end, EvictTo::SwapCache)

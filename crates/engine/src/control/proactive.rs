@@ -179,7 +179,7 @@ impl<B: Backing> Control<B> {
         let _inside = self.base.gates.reclaim.enter();
         // Without a batch, or while others have taken all that is left, it is looked at again a
         // little later.
-        let Some(mut batch) = self.reclaim.batches.try_take() else { return 0 };
+        let Some(mut batch) = self.reclaim.take_batch() else { return 0 };
         let taken = table.take_reclaim(request.number, BATCH_PAGES);
         if taken == 0 {
             let reclaimed = table.reclaimed(request.number).unwrap_or_default().pages();

@@ -147,7 +147,8 @@ impl<B: Backing> Control<B> {
         }
     }
 
-    /// Measures it in one that has been at rest, where it shares so much that it may be more by now.
+    /// Measures it in one that has been at rest, where it shares so much that it may have become
+    /// more.
     pub(super) fn measure_again(&self, state: &mut Unmanaged) {
         let managed = self.memory.budget().used();
         let rough = Rss::roughly().map_or(0, |rss| rss.pages().saturating_sub(managed));

@@ -68,7 +68,7 @@ impl Engine {
         self.swap.follow_refaults();
         self.control.share();
         self.control.press_limit();
-        let Some(mut batch) = self.reclaim.batches.try_take() else { return 0 };
+        let Some(mut batch) = self.reclaim.take_batch() else { return 0 };
         let freed = self.reclaim.reclaim(&mut batch, ROUND_PAGES, Reclaimer::Background);
         self.control.children.fruitless.fetch_add((freed == 0).into(), Relaxed);
         self.reclaim.oom_progress.freed(freed);
@@ -151,7 +151,7 @@ impl Engine {
             beside::come_by();
             let stored = match self.base.gates.reclaim.try_enter() {
                 Some(_inside) if self.reclaim.has_to_store() => {
-                    self.reclaim.batches.try_take().map_or(0, |mut batch| {
+                    self.reclaim.take_batch().map_or(0, |mut batch| {
                         self.reclaim.store_oldest(&mut batch, Reclaimer::Background)
                     })
                 }

@@ -175,7 +175,7 @@ impl Engine {
                 self.control.press_again();
             }
             let inside = self.base.gates.reclaim.enter();
-            if let Some(mut batch) = self.reclaim.batches.try_take() {
+            if let Some(mut batch) = self.reclaim.take_batch() {
                 let want = batch.capacity();
                 if self.reclaim.reclaim(&mut batch, want, Reclaimer::Direct) > 0 {
                     continue;

@@ -60,6 +60,20 @@ impl FrameAllocator {
         self.publish_used();
     }
 
+    /// Charges so many pages that were not promised.
+    pub fn charge_more(&self, pages: u64) {
+        self.charged.fetch_add(pages, Relaxed);
+        self.publish_used();
+    }
+
+    /// Such pages cost no more.
+    pub fn charge_less(&self, pages: u64) {
+        if pages > 0 {
+            self.charged.fetch_sub(pages, Relaxed);
+            self.publish_used();
+        }
+    }
+
     /// Brings the figure of what is in use up to date, where that has changed; returns it. Of two
     /// threads that do so at the same time the later one may tell the older figure: so it is done
     /// again by and by. The most that was in use is noted where frames are taken: reclaim may have

@@ -295,6 +295,9 @@ fn buffers_that_are_given_back_are_told() {
     allocator.promise(3);
     allocator.charge(3, true);
     assert_eq!(told(), before + (3 << 12));
+    allocator.charge_more(2);
+    assert_eq!(told(), before + (5 << 12));
+    allocator.charge_less(2);
     allocator.charge(3, false);
     assert_eq!(told(), before);
     allocator.free(frame, 0);

@@ -127,7 +127,7 @@ impl<B: Backing> Reclaim<B> {
         let since = Instant::now();
         let batch = match turn {
             Some(turn) => Some(self.direct.at(turn)),
-            None => self.batches.try_take(),
+            None => self.take_batch(),
         };
         let freed =
             batch.map_or(0, |mut batch| self.reclaim(&mut batch, DIRECT_PAGES, Reclaimer::Direct));

@@ -29,7 +29,7 @@ impl<B: Backing> Reclaim<B> {
         if !allocator.has_surplus() {
             return;
         }
-        let Some(mut batch) = self.batches.try_take() else { return };
+        let Some(mut batch) = self.take_batch() else { return };
         let batch = &mut *batch;
         allocator.drain();
         self.swap.zpool.trim(&self.memory.frames);

@@ -14,6 +14,9 @@ use overspill_os::list::{List, Room};
 use overspill_os::table::PageRoom;
 use overspill_os::vm::IoVec;
 
+/// Part of the pages of a process that a batch has at most.
+const OF_PROCESS: usize = 256;
+
 /// A page chosen to leave, and where it went.
 #[derive(Clone, Copy, Debug)]
 pub struct Pick {
@@ -84,11 +87,16 @@ pub struct Batch {
     /// By density ([`crate::workingset::tier_size::Density`]).
     pub(super) compressors: Vec<Compressor>,
     pub(crate) decompressor: Decompressor,
+    /// Its pages just now, and at most.
     pub(super) pages: usize,
+    most: usize,
 }
 
 impl Batch {
-    /// For batches of up to `pages` pages.
+    /// Pages that there is always room for.
+    pub const LEAST: usize = 32;
+
+    /// For batches of up to `pages` pages, and [`Batch::LEAST`] at first.
     pub fn new(pages: usize, settings: &SwapSettings) -> Result<Batch, Errno> {
         let lists = Room::bytes::<Pick>(pages)
             + Room::bytes::<IoVec>(pages)
@@ -121,12 +129,27 @@ impl Batch {
             recompressor: settings.recompress.codec().map(Compressor::new).transpose()?,
             trial: PageRoom::new()?,
             decompressor: Decompressor::new(&settings.codecs())?,
-            pages,
+            pages: pages.min(Batch::LEAST),
+            most: pages,
         })
     }
 
-    /// Gives back the memory of what is large in it, until it is used.
-    pub fn forget(&mut self) {
+    /// How many more pages it is to have in a process with so many. Each is a page of the buffer,
+    /// and costs memory: where there is much, larger writes are worth it.
+    pub fn growth(&self, of_process: usize) -> usize {
+        (of_process / OF_PROCESS).min(self.most).saturating_sub(self.pages)
+    }
+
+    /// Grows by so many pages.
+    pub fn grow(&mut self, by: usize) {
+        self.pages += by;
+    }
+
+    /// Gives back the memory of what is large in it, until it is used, and returns by how many
+    /// pages it had grown.
+    pub fn forget(&mut self) -> usize {
+        let grown = self.pages - self.most.min(Batch::LEAST);
+        self.pages -= grown;
         self.picks.forget();
         self.ranges.forget();
         self.frames.forget();
@@ -140,6 +163,7 @@ impl Batch {
         self.trial.forget();
         self.compressors.iter_mut().chain(&mut self.recompressor).for_each(Compressor::forget);
         self.decompressor.forget();
+        grown
     }
 
     /// Most pages of a batch.
@@ -168,5 +192,24 @@ pub(crate) fn line_up(writes: &mut List<RunWrite>, slot: SlotId, at: usize, keep
             let run = SlotRun { first: slot, len: 1 };
             writes.push(RunWrite { run, buffer_page: at, keeps_slots, result: Ok(()) });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_grows_with_the_process_until_its_memory_is_given_back() {
+        let settings = crate::config::Config::default().swap();
+        let batch = |most| Batch::new(most, &settings).unwrap();
+        let mut large = batch(128);
+        assert_eq!((large.capacity(), large.growth(32 * 256), large.forget()), (32, 0, 0));
+        assert_eq!([40 * 256, 1 << 30].map(|pages| large.growth(pages)), [8, 96]);
+        large.grow(8);
+        assert_eq!((large.capacity(), large.growth(50 * 256), large.growth(0)), (40, 10, 0));
+        assert_eq!((large.forget(), large.capacity()), (8, 32));
+        let mut small = batch(16);
+        assert_eq!((small.capacity(), small.growth(1 << 30), small.forget()), (16, 0, 0));
     }
 }

@@ -66,7 +66,8 @@ impl EvacuationBuffers {
         batch: usize,
         settings: &SwapSettings,
     ) -> Result<EvacuationBuffers, Errno> {
-        let batch = Batch::new(batch, settings)?;
+        let mut batch = Batch::new(batch, settings)?;
+        batch.grow(batch.growth(usize::MAX));
         Ok(EvacuationBuffers { buffer: IoBuffer::new(run)?, run_max: run, batch, fresh: None })
     }
 
