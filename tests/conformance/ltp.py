@@ -2,7 +2,7 @@
 """The Linux Test Project as an outside judge: its tests by themselves, and under `overspill run`.
 
 usage: ltp.py LTP_TREE [--fault signal|thread|both] [--memory SIZE] [--only PATTERN,...]
-              [--jobs N] [--timeout SECONDS] [--json FILE]
+              [--dormant] [--jobs N] [--timeout SECONDS] [--json FILE]
 
 LTP_TREE is an installed tree (what `make install` put under --prefix). To get one, as root on
 Debian or Ubuntu, in three minutes:
@@ -19,6 +19,9 @@ The entries of runtest/syscalls and runtest/mm run natively and in each delivery
 how often a test says TPASS, TFAIL, TBROK, TCONF and TWARN, have to be the same. As root each run
 has mount, process, host name and IPC namespaces of its own, so what it mounts, starts and makes
 goes away with it.
+
+Most tests need so little that no process of theirs would have an engine. So all processes are
+managed from their beginning, but with --dormant, where they begin as users have them.
 
 Where a run differs, it and the native one are repeated by themselves, with nothing beside them:
 entries that natively differ from themselves are left out, and what agrees the second time is
@@ -126,6 +129,7 @@ class Settings:
         self.tree = os.path.abspath(arguments.tree)
         self.memory = arguments.memory
         self.timeout = arguments.timeout
+        self.dormant = arguments.dormant
         self.scratch = scratch
         self.overspill = os.path.abspath(
             os.environ.get("OVERSPILL_BIN") or os.path.join(REPOSITORY, "target/release/overspill")
@@ -138,13 +142,15 @@ class Settings:
             return []
         return [self.overspill, "run", "--memory", self.memory, "--fault", delivery, "--"]
 
-    def environment(self, folder):
+    def environment(self, folder, delivery):
         binaries = os.path.join(self.tree, "testcases", "bin")
         kept = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("OVERSPILL_", "LTP", "LD_"))
         }
+        if delivery and not self.dormant:
+            kept["OVERSPILL_BASELINES"] = "dormant=off"
         return {
             **kept,
             "LTPROOT": self.tree,
@@ -270,7 +276,7 @@ def run(settings, entry, delivery, limit):
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=os.path.join(folder, "tmp"),
-            env=settings.environment(folder),
+            env=settings.environment(folder, delivery),
             start_new_session=True,
         )
         try:
@@ -476,10 +482,15 @@ def parse_arguments():
     parser.add_argument("--memory", metavar="SIZE", default="64M", help="the budget (default: 64M)")
     parser.add_argument("--only", metavar="PATTERN,...", help="entries by name, with * and ?")
     parser.add_argument(
+        "--dormant",
+        action="store_true",
+        help="processes begin without an engine, as users have them, and most stay so",
+    )
+    parser.add_argument(
         "--jobs", type=int, metavar="N", default=2, help="entries at a time (default: 2)"
     )
-    timeout_help = "of a run under overspill; never less than 3 times native and 10 s (default: 30)"
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", default=30, help=timeout_help)
+    timeout_help = "of a run under overspill; at least 3 times native and 10 s (default: 120)"
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", default=120, help=timeout_help)
     parser.add_argument("--json", metavar="FILE", help="write all results")
     return parser.parse_args()
 
