@@ -5,17 +5,14 @@ use clap::Command as Definition;
 use overspill::config::SETTINGS;
 use overspill_tests::process::{Outcome, run};
 use overspill_tests::scratch::Room;
-use overspill_tests::{Scratch, binary, clean, overspill, repository, skipped};
+use overspill_tests::{Scratch, TIME_LIMIT, binary, clean, overspill, repository, skipped};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
-use std::time::Duration;
 
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
-/// Longest that a command may take.
-const LIMIT: Duration = Duration::from_secs(120);
 const BASH: &str = "share/bash-completion/completions/overspill";
 
 /// A directory with the pages and completions in it.
@@ -27,7 +24,7 @@ fn generated(name: &str) -> Room {
 
 /// Runs a command that has to succeed.
 fn done(command: &mut Command) -> Outcome {
-    let outcome = run(clean(command), LIMIT);
+    let outcome = run(clean(command), TIME_LIMIT);
     assert_eq!(outcome.status, 0, "{command:?}: {}{}", outcome.stdout, outcome.stderr);
     outcome
 }
@@ -142,6 +139,7 @@ fn bash_completes_commands_options_and_values() {
     assert_eq!(completed(&["overspill", "run", "--mem"]), ["--memory"]);
     assert_eq!(completed(&["overspill", "run", "--fault", ""]), ["auto", "thread", "signal"]);
     assert_eq!(completed(&["overspill", "run", "--fault", "s"]), ["signal"]);
+    assert_eq!(completed(&["overspill", "run", "--set", "oom"]), ["oom=sigbus", "oom=kill"]);
     assert!(completed(&["overspill", "run", "--", "bas"]).contains(&"bash".to_owned()));
     assert!(!completed(&["overspill", ""]).contains(&"torture".to_owned()));
 }

@@ -1,17 +1,15 @@
 //! The recipes beside the packages: what of them can be tried on any machine.
 
 use overspill_tests::process::run;
-use overspill_tests::{Scratch, clean, overspill, repository, skipped};
+use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill, repository, skipped};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
-use std::time::Duration;
 
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
-/// Longest that a command may take.
-const LIMIT: Duration = Duration::from_secs(120);
+const PROGRAM: &str = "print(sum(list(range(3_000_000))))";
 
 fn recipe(path: &str) -> PathBuf {
     repository().join("packaging").join(path)
@@ -23,7 +21,7 @@ fn read(path: &str) -> String {
 
 /// What a command prints that has to succeed.
 fn printed(command: &mut Command) -> String {
-    let outcome = run(clean(command), LIMIT);
+    let outcome = run(clean(command), TIME_LIMIT);
     assert_eq!(outcome.status, 0, "{command:?}: {}{}", outcome.stdout, outcome.stderr);
     outcome.stdout
 }
@@ -49,11 +47,30 @@ fn a_program_runs_under_the_seccomp_profile() {
         return skipped("there are no headers of the kernel that number its calls");
     }
     let Some(overspill) = overspill(&SCRATCH) else { return };
-    let mut command = Command::new("python3");
-    command.arg(recipe("tests/under_profile.py")).arg(recipe("seccomp.json")).arg(overspill);
-    command.args(["run", "--memory", "64M", "--fault", "signal", "--", "python3", "-c"]);
-    command.arg("print(sum(list(range(3_000_000))))");
-    assert_eq!(printed(&mut command), "4499998500000\n");
+    let under = |profile: &Path, args: &[&str]| {
+        let mut command = Command::new("python3");
+        command.arg(recipe("tests/under_profile.py")).arg(profile).arg(overspill).args(args);
+        run(clean(&mut command), TIME_LIMIT)
+    };
+    let profile = recipe("seccomp.json");
+    let outcome = under(
+        &profile,
+        &["run", "--memory", "64M", "--fault", "signal", "--", "python3", "-c", PROGRAM],
+    );
+    assert_eq!(outcome.stdout, "4499998500000\n", "{}", outcome.stderr);
+
+    // For root the device does too, so that this alone shows what the profile allows.
+    let room = SCRATCH.room("profile");
+    let without = room.path.join("without.json");
+    let lines = read("seccomp.json");
+    let lines: Vec<_> = lines.lines().filter(|line| !line.contains("userfaultfd")).collect();
+    fs::write(&without, lines.join("\n")).unwrap();
+    let has_the_call = |profile: &Path| {
+        let found = under(profile, &["probe"]).stdout;
+        let line = found.lines().find(|line| line.contains("userfaultfd, system call"));
+        line.expect("probe says so").trim_end().ends_with("yes")
+    };
+    assert!(has_the_call(&profile) && !has_the_call(&without));
 }
 
 #[test]
@@ -62,7 +79,7 @@ fn the_prolog_gives_a_task_its_budget_and_its_swap() {
     let prolog = |variables: &[(&str, &str)]| {
         let mut sh = Command::new("sh");
         sh.arg(recipe("slurm/task-prolog.sh")).env("OVERSPILL_SCRATCH", "/nowhere");
-        let outcome = run(clean(&mut sh).envs(variables.iter().copied()), LIMIT);
+        let outcome = run(clean(&mut sh).envs(variables.iter().copied()), TIME_LIMIT);
         assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""));
         outcome.stdout
     };
@@ -113,7 +130,7 @@ fn systemd_takes_the_units() {
     fs::write(room.path.join("overspill@x.service"), unit("systemd/overspill@.service")).unwrap();
     for name in ["wrapped.service", "overspill@x.service"] {
         let mut analyze = Command::new("systemd-analyze");
-        let outcome = run(analyze.arg("verify").arg(room.path.join(name)), LIMIT);
+        let outcome = run(analyze.arg("verify").arg(room.path.join(name)), TIME_LIMIT);
         assert_eq!(outcome.status, 0, "{name}: {}", outcome.stderr);
         assert!(!outcome.stderr.contains(name), "{name}: {}", outcome.stderr);
     }
