@@ -7,41 +7,54 @@ export CARGO_TARGET_DIR ?= target
 
 RELEASE := $(CARGO_TARGET_DIR)/release
 export OVERSPILL_BIN ?= $(abspath $(RELEASE)/overspill)
-BINDIR = $(DESTDIR)$(PREFIX)/bin
-LIBDIR = $(DESTDIR)$(PREFIX)/lib/overspill
+# What is installed, as it lies below PREFIX.
+TREE ?= $(CARGO_TARGET_DIR)/tree
 
-.PHONY: build product help install uninstall demo test packages fmt tidy audit lint doc unit
-.PHONY: proof proof-quick programs programs-quick clean
+.PHONY: build product tree help install uninstall packages demo test test-packages fmt tidy audit
+.PHONY: lint doc unit proof proof-quick programs programs-quick clean
 
 build: ## Build everything (the default)
 	$(CARGO) build --release --workspace
+	@$(MAKE) --no-print-directory tree
 
-product: ## Build what is installed: the command and its library
-	$(CARGO) build --release -p overspill-cli -p overspill-preload
+product: ## Build what is installed: the command, its library, manual pages, completions
+	$(CARGO) build --release -p overspill-cli -p overspill-preload -p overspill-packaging
+	@$(MAKE) --no-print-directory tree
+
+tree: ## Put what was built together as it is installed, in target/tree
+	@rm -rf $(TREE)
+	@install -D -m 755 $(RELEASE)/overspill $(TREE)/bin/overspill
+	@install -D -m 755 $(RELEASE)/liboverspill_preload.so $(TREE)/lib/overspill/liboverspill_preload.so
+	@install -D -m 755 packaging/install.sh $(TREE)/install.sh
+	@$(RELEASE)/overspill-pages $(TREE)
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: ## Install under PREFIX (default /usr/local; DESTDIR is honoured)
 	@# With sudo, cargo is often out of reach: then what `make` built before is installed.
 	@if command -v $(CARGO) >/dev/null; then $(MAKE) --no-print-directory product; \
-	elif [ ! -x $(RELEASE)/overspill ]; then \
+	elif [ ! -x $(TREE)/install.sh ]; then \
 		echo "install: nothing is built: run make first" >&2; exit 1; fi
-	install -D -m 755 $(RELEASE)/overspill $(BINDIR)/overspill
-	install -D -m 755 $(RELEASE)/liboverspill_preload.so $(LIBDIR)/liboverspill_preload.so
+	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" $(TREE)/install.sh
 
 uninstall: ## Remove what install put there
-	rm -f $(BINDIR)/overspill $(LIBDIR)/liboverspill_preload.so
-	-rmdir $(LIBDIR)
+	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" packaging/install.sh uninstall
+
+packages: product ## Build a tarball, a .deb and an .rpm in target/packages, and try each
+	rm -rf $(CARGO_TARGET_DIR)/packages
+	mkdir -p $(CARGO_TARGET_DIR)/packages
+	CARGO=$(CARGO) packaging/package.sh $(abspath $(RELEASE)) $(abspath $(TREE)) \
+		$(abspath $(CARGO_TARGET_DIR)/packages)
 
 demo: product ## Run a job in a quarter of the memory that it takes, and show the statistics
 	demo/demo.sh
 
 test: ## All that CI runs, with one line of counts at the end (under 20 minutes on two cores)
 	@$(PYTHON) tests/proof/steps.py \
-		fmt tidy audit product+packages+lint unit programs-quick+doc+proof-quick
+		fmt tidy audit product+test-packages+lint unit programs-quick+doc+proof-quick
 
-packages: ## Install the programs that `make test` tests with (Debian or Ubuntu, as root)
+test-packages: ## Install the programs that `make test` tests with (Debian or Ubuntu, as root)
 	tests/proof/install.sh
 	tests/programs/install.sh --quick
 

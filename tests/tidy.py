@@ -51,6 +51,7 @@ FLOORS = {
         "pool", "lib",
     ],
     "torture": ["table", "plan", "job", "watch", "events", "run", "reduce", "main"],
+    "packaging": ["texts", "roff", "definition", "pages", "completions", "main"],
     "bench": [
         "contents", "usage", "workload", "measure", "model", "render", "machine", "work", "fixture",
         "benches", "lib", "bin", "main",

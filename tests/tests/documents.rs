@@ -192,6 +192,7 @@ macro_rules! pages {
 pages! {
     readme: "README.md",
     devices: "docs/guide/devices.md",
+    install: "docs/guide/install.md",
     limits: "docs/guide/limits.md",
     run_a_program: "docs/guide/run.md",
     settings: "docs/guide/settings.md",

@@ -89,6 +89,11 @@ fn parse_memory(text: &str) -> Result<Bytes, String> {
     Ok(size)
 }
 
+/// The whole definition, from which manual pages and completions are made.
+pub fn definition() -> clap::Command {
+    Cli::command()
+}
+
 /// Reads the command line; on a mistake, or for help, prints and exits as clap does.
 pub fn parse() -> Cli {
     try_parse(std::env::args_os()).unwrap_or_else(|error| {

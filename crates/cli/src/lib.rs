@@ -25,6 +25,7 @@ mod signals;
 mod swap;
 mod unmanaged;
 
+pub use args::definition;
 pub use control::protocol;
 use failure::Failure;
 use std::process::ExitCode;

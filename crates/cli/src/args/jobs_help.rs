@@ -6,7 +6,7 @@ Change the budget of a running job
 
 All processes of the job together get another budget. What does not fit any
 more is compressed or written to the swap devices while the program goes on;
-then one line says what was and what is:
+then one line says what was and what is.
 
   $ overspill set --pid 384 --memory 96M
   256 MiB -> 96 MiB, 88.4 MiB in use by 1 process";

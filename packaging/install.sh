@@ -1,0 +1,42 @@
+#!/bin/sh
+# Installs the tree that it lies in: the command, its library, manual pages, completions.
+#
+#   [PREFIX=/usr/local] [DESTDIR=DIRECTORY] ./install.sh [install | uninstall]
+set -eu
+
+here=$(dirname "$0")
+prefix=${DESTDIR:-}${PREFIX:-/usr/local}
+
+# What there is is copied: so this is the one place that need not know it.
+install_tree() {
+    if [ ! -x "$here/bin/overspill" ]; then
+        echo "install: there is no $here/bin/overspill: run make first" >&2
+        exit 1
+    fi
+    (cd "$here" && find bin lib share -type f) | while read -r file; do
+        mode=644
+        if [ -x "$here/$file" ]; then mode=755; fi
+        install -D -m "$mode" "$here/$file" "$prefix/$file"
+    done
+}
+
+# By name, since the tree may be gone by then, or that of another version.
+uninstall() {
+    rm -f "$prefix"/bin/overspill "$prefix"/lib/overspill/liboverspill_preload.so \
+        "$prefix"/share/man/man1/overspill.1 "$prefix"/share/man/man1/overspill-*.1 \
+        "$prefix"/share/man/man7/overspill-*.7 \
+        "$prefix"/share/bash-completion/completions/overspill \
+        "$prefix"/share/zsh/site-functions/_overspill \
+        "$prefix"/share/fish/vendor_completions.d/overspill.fish
+    rm -rf "$prefix"/share/doc/overspill
+    if [ -d "$prefix"/lib/overspill ]; then rmdir "$prefix"/lib/overspill; fi
+}
+
+case ${1:-install} in
+    install) install_tree ;;
+    uninstall) uninstall ;;
+    *)
+        echo "usage: $0 [install | uninstall]" >&2
+        exit 2
+        ;;
+esac
