@@ -21,9 +21,14 @@ static long by_register(long number, long a, long b, long c, long d, long e, lon
     return result;
 }
 
-static volatile long numbers[] = {SYS_madvise, SYS_munmap,  SYS_mmap,  SYS_mremap,
-                                  SYS_mprotect, SYS_mlock, SYS_munlock, SYS_pkey_mprotect};
-enum { MADVISE, MUNMAP, MMAP, MREMAP, MPROTECT, MLOCK, MUNLOCK, PKEY_MPROTECT };
+#ifndef SYS_mseal
+#define SYS_mseal 462
+#endif
+
+static volatile long numbers[] = {SYS_madvise,  SYS_munmap, SYS_mmap,   SYS_mremap,
+                                  SYS_mprotect, SYS_mlock,  SYS_mlock2, SYS_munlock,
+                                  SYS_pkey_mprotect, SYS_mseal};
+enum { MADVISE, MUNMAP, MMAP, MREMAP, MPROTECT, MLOCK, MLOCK2, MUNLOCK, PKEY_MPROTECT, MSEAL };
 #define BY_REGISTER(call, a, b, c, d, e, f)                                                        \
     by_register(numbers[call], (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 
@@ -131,8 +136,14 @@ static void protected(void)
               !faults(block + PAGE),
           "as does mprotect");
     check(BY_REGISTER(MLOCK, block, MIB, 0, 0, 0, 0) == 0 &&
-              BY_REGISTER(MUNLOCK, block, MIB, 0, 0, 0, 0) == 0,
-          "mlock and munlock");
+              BY_REGISTER(MLOCK2, block + MIB, MIB, MLOCK_ONFAULT, 0, 0, 0) == 0 &&
+              BY_REGISTER(MLOCK2, block, MIB, 77, 0, 0, 0) == -EINVAL &&
+              BY_REGISTER(MUNLOCK, block, 2 * MIB, 0, 0, 0, 0) == 0,
+          "mlock, mlock2 and munlock");
+    char *page = map(PAGE);
+    long sealed = BY_REGISTER(MSEAL, page, PAGE, 0, 0, 0, 0);
+    check(sealed == -ENOSYS || (sealed == 0 && munmap(page, PAGE) == -1 && errno == EPERM),
+          "mseal");
     signal(SIGSEGV, SIG_DFL);
     check(bad_pages(block + 2 * PAGE, PAGES - 2, 6 + 2) == 0, "nothing is lost");
     munmap(block, BYTES);

@@ -156,7 +156,7 @@ def small_crate(folder):
 def this_repository(folder):
     """A copy of what `cargo build -p overspill-os` reads."""
     leave = shutil.ignore_patterns("target", ".git")
-    for name in ("crates", "bench", "torture", "tests", "fuzz"):
+    for name in ("crates", "bench", "torture", "packaging", "tests", "fuzz"):
         if os.path.isdir(os.path.join(REPOSITORY, name)):
             shutil.copytree(
                 os.path.join(REPOSITORY, name), folder.file(f"copy/{name}"), ignore=leave

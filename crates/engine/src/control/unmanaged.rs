@@ -99,14 +99,20 @@ impl Unmanaged {
         self.rested == SETTLED
     }
 
+    /// It changes: the next look is soon.
+    fn look_soon(&mut self) {
+        let soon = Instant::now() + AGAIN_LEAST;
+        self.pause = AGAIN_LEAST;
+        self.again = self.again.map(|again| again.min(soon));
+    }
+
     /// Whether to look at what a process that has settled shares, in a job of so many: soon after
     /// some of them have ended.
     pub fn is_due_again(&mut self, members: usize) -> bool {
         let Some(again) = self.again else { return false };
         let now = Instant::now();
         if members < self.members {
-            self.pause = AGAIN_LEAST;
-            self.again = Some(again.min(now + AGAIN_LEAST));
+            self.look_soon();
         }
         self.members = members;
         let is_due = again <= now;
@@ -156,7 +162,7 @@ impl<B: Backing> Control<B> {
         if rough > before + NEAR {
             self.measure_at_rest(state);
             if self.memory.lease.unmanaged() > before + NEAR {
-                state.pause = AGAIN_LEAST;
+                state.look_soon();
             }
         }
     }

@@ -22,8 +22,9 @@ pub const fn pointers(number: usize) -> Mask {
 const TABLE: [Mask; LAST as usize + 1] = {
     let mut table = [UNKNOWN; LAST as usize + 1];
     let mut group = 0;
-    while group < GROUPS.len() {
-        let (mask, numbers) = GROUPS[group];
+    while group < GROUPS.len() + CHANGES.len() {
+        let (mask, numbers) =
+            if group < GROUPS.len() { GROUPS[group] } else { CHANGES[group - GROUPS.len()] };
         let mut at = 0;
         while at < numbers.len() {
             assert!(table[numbers[at] as usize] == UNKNOWN, "a call has two entries");
@@ -45,6 +46,26 @@ const SYS_STATMOUNT: c_long = 457;
 const SYS_LISTMOUNT: c_long = 458;
 const SYS_NEWFSTATAT: c_long = 262;
 const SYS_IO_PGETEVENTS: c_long = 333;
+
+/// Calls that change mappings. mremap's fifth argument is where it moves to, or what a register
+/// held.
+const CHANGES: &[(Mask, &[c_long])] = &[
+    (
+        0b1,
+        &[
+            SYS_mmap,
+            SYS_munmap,
+            SYS_mprotect,
+            SYS_pkey_mprotect,
+            SYS_mseal,
+            SYS_madvise,
+            SYS_mlock,
+            SYS_mlock2,
+            SYS_munlock,
+        ],
+    ),
+    (0b1_0001, &[SYS_mremap]),
+];
 
 #[rustfmt::skip]
 const GROUPS: &[(Mask, &[c_long])] = &[
@@ -78,9 +99,6 @@ const GROUPS: &[(Mask, &[c_long])] = &[
         SYS_setdomainname, SYS_delete_module, SYS_time, SYS_set_thread_area, SYS_get_thread_area,
         SYS_mq_unlink, SYS_pipe2, SYS_perf_event_open, SYS_getrandom, SYS_memfd_create, SYS_fsopen,
         SYS_landlock_create_ruleset, SYS_FUTEX_WAKE, SYS_FUTEX_REQUEUE,
-        // Changes of mappings.
-        SYS_mmap, SYS_mprotect, SYS_munmap, SYS_madvise, SYS_mlock, SYS_mlock2, SYS_munlock,
-        SYS_pkey_mprotect, SYS_mseal,
     ]),
     (0b10, &[
         SYS_read, SYS_write, SYS_fstat, SYS_pread64, SYS_pwrite64, SYS_readv, SYS_writev,
@@ -140,8 +158,7 @@ const GROUPS: &[(Mask, &[c_long])] = &[
     (0b1110, &[SYS_name_to_handle_at, SYS_execveat]),
     (0b1111, &[SYS_request_key]),
     (0b1_0000, &[SYS_fanotify_mark, SYS_io_uring_enter]),
-    // mremap: where it moves to, or what a register held.
-    (0b1_0001, &[SYS_FUTEX_WAIT, SYS_mremap]),
+    (0b1_0001, &[SYS_FUTEX_WAIT]),
     (0b1_0010, &[SYS_sendto, SYS_mq_timedsend, SYS_epoll_pwait, SYS_recvmmsg, SYS_statx]),
     (0b1_0100, &[SYS_waitid]),
     (0b1_0111, &[SYS_mount]),
