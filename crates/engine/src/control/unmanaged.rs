@@ -222,11 +222,14 @@ impl<B: Backing> Control<B> {
 
     fn note_kinds(&self, found: Exact, kinds: Kinds) {
         let frames = self.memory.budget().used();
-        // The engine's own mappings have its frames as well.
-        let engine = (kinds.get(Kind::Own) + kinds.get(Kind::Managed)).saturating_sub(frames);
         let [stacks, brk, data, files, code, other] =
             [Kind::Stacks, Kind::Brk, Kind::Data, Kind::Files, Kind::Code, Kind::Other]
                 .map(|kind| kinds.get(kind));
+        // The engine's own mappings have its frames as well, which come and go meanwhile: it has no
+        // more than the others leave of the whole.
+        let engine = (kinds.get(Kind::Own) + kinds.get(Kind::Managed)).saturating_sub(frames);
+        let others = found.shared + stacks + brk + data + files + code + other;
+        let engine = engine.min(found.pages.saturating_sub(others));
         let pages = [found.shared, stacks, brk, data, files, code, other, engine];
         for (kind, pages) in Counter::UNMANAGED_KINDS.into_iter().zip(pages) {
             self.stats.set(kind, Bytes::from_pages(pages).0);
