@@ -58,7 +58,7 @@ with file capabilities (the dynamic loader ignores LD_PRELOAD for them), and
 programs for another architecture.
 
 All processes of the tree share the budget, however they were started. Pages go
-to those that need them most; one that is at rest keeps 512 KiB, one that works
+to those that need them most; one that is at rest keeps 128 KiB, one that works
 has 4 MiB at least.
 
 Exit status: that of the program; 128 + N if signal N killed it; 125 if
