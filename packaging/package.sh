@@ -13,7 +13,9 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -n 1)
 committed=$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 0)
 export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$committed}"
 stage=$release/stage
-scratch=$(mktemp -d "$out.XXXXXX")
+scratch=$out.try
+rm -rf "$scratch"
+mkdir -p "$scratch"
 trap 'rm -rf "$scratch"' EXIT
 
 skipped() {

@@ -17,9 +17,8 @@
 //! process does: in a child the exceptions bound to it do not hold. What the program executes has
 //! an engine of its own, for which none does.
 
-use super::{
-    ARCHITECTURE, FOREIGN, FOREIGN_MASK, Instruction, MASK, RET_ALLOW, branch, data, op, plain,
-};
+use super::bpf::{ARCHITECTURE, Instruction, RET_ALLOW, branch, data, op, plain};
+use super::{FOREIGN, FOREIGN_MASK, MASK};
 use std::ops::Range;
 use syscalls::Sysno;
 
@@ -290,8 +289,8 @@ fn rule(call: Sysno, conditions: &[When], own: &Own) -> Vec<Instruction> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Call, run};
-    use super::super::{RET_TRAP, data};
+    use super::super::bpf::RET_TRAP;
+    use super::super::bpf::interpreter::{Call, run};
     use super::*;
     use std::collections::BTreeSet;
 
