@@ -19,7 +19,7 @@
 //! - io_uring does not work here: the kernel's own threads would meet absent pages. It is answered
 //!   as by a kernel without it.
 //!
-//! Neighbours: [`filter`] is the filter, in the instructions of [`bpf`]; [`arguments`] says which
+//! Neighbours: filter.rs is the filter, in the instructions of bpf.rs; [`arguments`] says which
 //! arguments of a call are addresses; [`exceptions`] lets the engine through filters of the
 //! program's. No locks.
 

@@ -140,8 +140,13 @@ impl<B: Backing> Control<B> {
         let took = thread::cpu_time(thread::id()).saturating_sub(began);
         state.next = Some(Instant::now() + EVERY.max(took * TIME_PART));
         let Ok(exact) = found else { return };
+        // At first there is nothing to follow: the child of a fork has its parent's figure.
+        let pages = match state.exact {
+            None => exact.pages,
+            Some(_) => follow(self.memory.lease.unmanaged(), exact.pages),
+        };
         state.exact = Some(exact);
-        self.note_unmanaged(follow(self.memory.lease.unmanaged(), exact.pages));
+        self.note_unmanaged(pages);
     }
 
     /// Measures it in one that has come to rest: no memory comes to be behind its frames.
