@@ -1,5 +1,5 @@
 /*
- * A process with much memory of its program's own, and children that share it since they were
+ * A process with much memory that is not managed, and children that share it since they were
  * forked: it is one memory, and counts once. It is not one of the programs that are compared.
  *
  * usage: divided CHILDREN
@@ -9,7 +9,7 @@
 #define DATA (24 * MIB)
 #define HEAP (8 * MIB)
 
-static char data[DATA];
+static char *data;
 
 /* As much on the heap, of whoever calls it. */
 static void work(uint64_t seed)
@@ -27,6 +27,10 @@ static void work(uint64_t seed)
 int main(int argc, char **argv)
 {
     int children = argc == 2 ? atoi(argv[1]) : 0, status, right = 0;
+    data = mmap(NULL, DATA, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+    if (data == MAP_FAILED)
+        die("mmap");
     fill(data, DATA / PAGE, 1);
     free(malloc(HEAP));
     for (int n = 0; n < children; n++) {

@@ -116,6 +116,7 @@ macro_rules! signal_programs {
 programs! {
     advise => "advise.c",
     aio => "aio.c",
+    arrays => "arrays.c",
     asynchronous => "asynchronous.c",
     blocking => "blocking.c",
     calls => "calls.c",
@@ -181,6 +182,7 @@ programs! {
 signal_programs! {
     advise => "advise.c",
     aio => "aio.c",
+    arrays => "arrays.c",
     asynchronous => "asynchronous.c",
     blocking => "blocking.c",
     calls => "calls.c",

@@ -93,6 +93,9 @@ pub struct Config {
     pub window: Option<Bytes>,
     /// Where it must begin, and end at the latest; anywhere if there is nothing here.
     pub window_at: Option<Range<usize>>,
+    /// Private anonymous memory of the program's, whole pages, that is managed where it lies, with
+    /// what it holds. It takes up as much of the window.
+    pub annexes: Vec<Range<usize>>,
     /// Which mechanisms run as their baselines do: for benches and tests.
     #[doc(hidden)]
     pub baselines: Baselines,
@@ -121,6 +124,7 @@ impl Default for Config {
             readahead_max: 8,
             window: None,
             window_at: None,
+            annexes: Vec::new(),
             baselines: Baselines::default(),
             run_dir: None,
         }
@@ -196,6 +200,7 @@ impl Config {
             memory_max: self.memory_max(),
             window: self.window_bytes(),
             window_at: self.window_at.clone(),
+            annexes: self.annexes.clone(),
             frames: FrameSettings { percpu, pick, watermarks: self.watermarks },
             own_faults: self.delivery == Delivery::Signal,
             account: None,

@@ -129,6 +129,7 @@ impl<B: Backing> Engine<B> {
                 .map(Arc::new)
                 .map_err(out_of_address_space)?;
         let space = Space::new(&control, &fault, &swap, &memory, config.delivery, stats);
+        space.begin_annexes().map_err(out_of_address_space)?;
         Ok(Engine {
             config,
             stats,

@@ -1,7 +1,8 @@
 //! Memory: the words of pages, their extents, and the frames that hold content.
 //!
-//! It owns the window, the range of addresses in which all managed memory of a pool lies. Each page
-//! of it has a word that says where its content is ([`word`]), each 2 MiB an extent ([`extent`]).
+//! It owns the window, the range of addresses in which the managed memory of a pool lies, but for
+//! what is managed where the program has it ([`places`]). Each page has a word that says where its
+//! content is ([`word`]), each 2 MiB an extent ([`extent`]).
 //! It also owns the frames, the arena that holds their bytes, and the userfaultfd through which
 //! pages come and go ([`frames`]). Which pages leave and which come in others decide.
 //!
@@ -14,6 +15,7 @@
 pub mod extent;
 pub mod frames;
 pub mod lease;
+pub mod places;
 pub mod sparse;
 pub mod word;
 
@@ -31,6 +33,7 @@ use overspill_os::cpu::Topology;
 use overspill_os::uffd::{Features, Uffd};
 use overspill_os::vm::{self, ForceReader};
 use overspill_os::{Errno, probe};
+use places::Places;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -47,7 +50,8 @@ pub const RESERVED_PAGES: usize = EXTENT_PAGES;
 
 /// The window, its pages and the frames.
 pub struct Memory<B = AnonPrivate> {
-    window: Range<usize>,
+    /// Where pages lie.
+    pub places: Places,
     /// Where the content of each page is.
     pub words: PageWords,
     /// The 2 MiB parts of the window.
@@ -78,6 +82,8 @@ pub struct MemorySettings {
     pub window: Bytes,
     /// Where it is to lie; anywhere if there is nothing here.
     pub window_at: Option<Range<usize>>,
+    /// What is managed where it lies.
+    pub annexes: Vec<Range<usize>>,
     /// How frames are handed out.
     pub frames: FrameSettings,
     /// Whether threads serve their own faults.
@@ -127,16 +133,21 @@ impl<B: Backing> Memory<B> {
         let pages = len >> PAGE_SHIFT;
         let words = PageWords::new(pages).map_err(no_room)?;
         let extents = Extents::new(pages).map_err(no_room)?;
-        // 2. Under management: the window and the arena.
+        let places = Places::new(window.clone(), &settings.annexes);
+        // 2. Under management: the window, its annexes and the arena.
         let (allocator, arena) = frames_and_arena(settings, stats).map_err(no_room)?;
         let lease = Lease::begin(settings.account, settings.memory.pages()).map_err(no_room)?;
         allocator.set_limit(lease.limit());
         let backing = backing()?;
-        for range in [window.clone(), arena.range()] {
+        for annex in places.annexes() {
+            vm::advise(annex.addresses.clone(), vm::MADV_NOHUGEPAGE).map_err(no_room)?;
+        }
+        let annexes = places.annexes().iter().map(|annex| annex.addresses.clone());
+        for range in [window, arena.range()].into_iter().chain(annexes) {
             backing.register(range).map_err(NoMemory::Userfaultfd)?;
         }
         Ok(Memory {
-            window,
+            places,
             words,
             extents,
             extents_high: AtomicUsize::new(1),
@@ -154,25 +165,15 @@ impl<B: Backing> Memory<B> {
         self.budget().free_pages() < self.budget().low()
     }
 
-    /// The addresses under management.
-    pub fn window(&self) -> Range<usize> {
-        self.window.clone()
-    }
-
     /// Address of a page.
+    #[inline]
     pub fn address(&self, page: PageIndex) -> usize {
-        self.window.start + (page.0 << PAGE_SHIFT)
+        self.places.address(page)
     }
 
     /// Addresses of a range of pages.
     pub fn address_range(&self, pages: Range<usize>) -> Range<usize> {
-        self.address(PageIndex(pages.start))..self.address(PageIndex(pages.end))
-    }
-
-    /// The page of an address of the window.
-    pub fn page(&self, address: usize) -> PageIndex {
-        debug_assert!(self.window.contains(&address));
-        PageIndex((address - self.window.start) >> PAGE_SHIFT)
+        self.places.address_range(pages)
     }
 
     /// The budget.

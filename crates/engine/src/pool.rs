@@ -44,8 +44,10 @@ impl Pool {
         stats.set_name(&program_name());
         let engine: &'static Engine = Box::leak(Box::new(Engine::build(config, stats)?));
         if engine.config.delivery == Delivery::Signal {
-            signal::serve_window(engine.memory.window(), &*engine.fault)
-                .map_err(|errno| Error::NoUserfaultfd { errno })?;
+            for range in engine.memory.places.all() {
+                signal::serve_window(range, &*engine.fault)
+                    .map_err(|errno| Error::NoUserfaultfd { errno })?;
+            }
         }
         engine.start_threads(false)?;
         engine.swap.publish_metadata();
@@ -88,7 +90,7 @@ impl Pool {
 
     /// The addresses under management.
     pub fn window(&self) -> Range<usize> {
-        self.engine.memory.window()
+        self.engine.memory.places.window()
     }
 
     /// Changes the budget: of this process, if it is part of a job of several. A larger one is in
@@ -395,16 +397,18 @@ impl Pool {
     /// has one at the moment; for tests. `byte` says which, as a number of any size.
     #[cfg(debug_assertions)]
     pub fn damage_compressed(&self, address: usize, byte: usize) -> bool {
-        self.enter(|engine| engine.swap.damage_compressed(engine.memory.page(address), byte))
+        self.enter(|engine| {
+            let page = engine.memory.places.page(address);
+            page.is_some_and(|page| engine.swap.damage_compressed(page, byte))
+        })
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let pages = self.engine.memory.window();
-        let _ = self.munmap(
-            pages.start + (crate::memory::RESERVED_PAGES * crate::units::PAGE_SIZE)..pages.end,
-        );
+        for range in self.engine.memory.places.mappable() {
+            let _ = self.munmap(range);
+        }
         if cfg!(debug_assertions) && !std::thread::panicking() {
             self.enter(|engine| {
                 // Nobody takes slots or gives them back while this is closed, and nothing is mapped
@@ -415,7 +419,7 @@ impl Drop for Pool {
             });
         }
         self.engine.base.wake.stop();
-        signal::release_window(pages);
+        self.engine.memory.places.all().for_each(signal::release_window);
     }
 }
 

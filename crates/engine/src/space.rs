@@ -3,7 +3,8 @@
 //!
 //! It owns the map of regions ([`regions`]) and what of it is known without its lock ([`access`]).
 //! mremap is in [`remap`], mlock and the like in [`pin`], what of the window is not managed in
-//! [`foreign`]. Its calls run on threads of the program, through [`crate::fault::Fault::enter`].
+//! [`foreign`], what is managed outside of it in [`annex`]. Its calls run on threads of the
+//! program, through [`crate::fault::Fault::enter`].
 //!
 //! Locks: one over the map of regions plays the part of the kernel's mmap_lock; engine threads
 //! never take it. Where a call changes what is behind addresses, it holds the extent's lock, which
@@ -14,6 +15,7 @@
 
 pub mod access;
 mod advise;
+mod annex;
 mod foreign;
 mod pin;
 mod protect;
@@ -80,7 +82,8 @@ impl<B: Backing> Space<B> {
         delivery: Delivery,
         stats: Stats,
     ) -> Space<B> {
-        let regions = RegionMap::new(RESERVED_PAGES..memory.words.len());
+        let mut regions = RegionMap::new(RESERVED_PAGES..memory.words.len());
+        regions.withhold(memory.places.annexed());
         Space {
             stats,
             delivery,
@@ -94,17 +97,10 @@ impl<B: Backing> Space<B> {
         }
     }
 
-    /// The pages of a range of bytes that begins on a page and lies in the window; its end is
-    /// rounded up.
+    /// The pages of a range of bytes that begins on a page and lies in the window or an annex; its
+    /// end is rounded up.
     fn pages(&self, range: Range<usize>) -> Result<Range<usize>, Errno> {
-        let window = self.memory.window();
-        let inside =
-            range.start >= window.start && range.start <= range.end && range.end <= window.end;
-        if !range.start.is_multiple_of(PAGE_SIZE) || !inside {
-            return Err(Errno::INVAL);
-        }
-        let first = (range.start - window.start) >> PAGE_SHIFT;
-        Ok(first..first + range.len().div_ceil(PAGE_SIZE))
+        self.memory.places.pages(range).ok_or(Errno::INVAL)
     }
 
     /// The map of regions, which the caller may change.
@@ -375,13 +371,12 @@ impl<B: Backing> Space<B> {
         inside == range && self.accesses.allowed(pages, write)
     }
 
-    /// What of a range lies in the window, and its pages.
+    /// What of a range lies in the window, or in the annex in which it begins, and its pages.
     fn inside(&self, range: Range<usize>) -> (Range<usize>, Range<usize>) {
-        let window = self.memory.window();
-        let range =
-            range.start.clamp(window.start, window.end)..range.end.clamp(window.start, window.end);
-        let page = |address: usize| (address - window.start) >> PAGE_SHIFT;
-        let pages = page(range.start)..page(range.end.next_multiple_of(PAGE_SIZE));
+        let all = self.memory.places.around(range.start);
+        let range = range.start.clamp(all.start, all.end)..range.end.clamp(all.start, all.end);
+        let whole = range.start & !(PAGE_SIZE - 1)..range.end;
+        let pages = self.memory.places.pages(whole).unwrap_or_default();
         (range, pages)
     }
 
@@ -436,14 +431,16 @@ impl<B: Backing> Space<B> {
                 foreign.push(addresses);
             }
         }
-        // The window, but for mappings of the kernel's own.
-        let window = self.memory.window();
-        let mut at = window.start;
-        for hole in foreign.into_iter().chain(std::iter::once(window.end..window.end)) {
-            if at < hole.start {
-                self.memory.frames.backing.register(at..hole.start)?;
+        // All that is managed, but for mappings of the kernel's own.
+        for range in self.memory.places.all() {
+            let mut at = range.start;
+            let holes = foreign.iter().filter(|hole| range.contains(&hole.start));
+            for hole in holes.cloned().chain(std::iter::once(range.end..range.end)) {
+                if at < hole.start {
+                    self.memory.frames.backing.register(at..hole.start)?;
+                }
+                at = hole.end;
             }
-            at = hole.end;
         }
         self.memory.frames.backing.register(self.memory.frames.arena.range())
     }

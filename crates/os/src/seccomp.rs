@@ -9,6 +9,10 @@
 //!   nothing of the process: it looks for all addresses that windows may have ([`WINDOW`]), of
 //!   which a job has some at random ([`place`]), and a program that has no memory there, such as a
 //!   static one that overspill cannot be loaded into, is never stopped.
+//! - Memory of the window's kind may also lie where a program has it (annexes). The addresses
+//!   depend on the process, so a filter for those must not stop what the process executes: it looks
+//!   at calls of libraries only, whose places are another process's by a chance of millions
+//!   ([`install_for`]).
 //! - A pointer to memory outside of the window that itself holds addresses of the window (an iovec
 //!   on the stack) does not show. Whoever knows of such a call marks the pointer by [`TAG`].
 //! - A call is let through, whatever it is handed, with a mark in the upper half of its sixth
@@ -33,7 +37,7 @@ pub mod exceptions;
 mod filter;
 
 pub use bpf::Instruction;
-pub use filter::program;
+use filter::{Sought, program};
 
 /// Where windows may lie in signal delivery: 16 TiB at 64 TiB. Nothing else is put there:
 ///
@@ -200,13 +204,24 @@ pub fn probe() -> Result<(), Errno> {
 /// process must give up gaining rights first (PR_SET_NO_NEW_PRIVS): set-user-ID programs that it
 /// executes do not get any.
 pub fn install() -> Result<(), Errno> {
+    put(Sought::Window)
+}
+
+/// Puts one more on them that stops the same calls for addresses of annexes, of whole pages, that
+/// lie where they do in this process alone: for calls by `code`, that of its libraries. Whatever it
+/// executes has the filter as well, and libraries elsewhere.
+pub fn install_for(annexes: &[Range<usize>], code: &[Range<usize>]) -> Result<(), Errno> {
+    put(Sought::Annexes { annexes, code })
+}
+
+fn put(sought: Sought<'_>) -> Result<(), Errno> {
     const SET_MODE_FILTER: usize = 1;
     #[repr(C)]
     struct Program {
         len: u16,
         filter: *const Instruction,
     }
-    let instructions = program();
+    let instructions = program(sought);
     let program = Program { len: instructions.len() as u16, filter: instructions.as_ptr() };
     let set = || {
         // SAFETY: the kernel copies the program during the call.

@@ -26,7 +26,7 @@ pub enum Kind {
     Own,
     /// Anonymous memory of any other origin.
     Other,
-    /// What is in the window of managed memory.
+    /// What is managed.
     Managed,
 }
 
@@ -47,15 +47,15 @@ impl Kinds {
         self.0[kind as usize]
     }
 
-    /// Those of the calling process, whose managed memory is in `window`.
+    /// Those of the calling process, whose managed memory is in `managed`.
     ///
     /// # Errors
     /// Where there is no /proc, or the process may not look.
-    pub fn of_process(window: Range<usize>) -> Result<Kinds, Errno> {
+    pub fn of_process(managed: &[Range<usize>]) -> Result<Kinds, Errno> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let open = || rustix::fs::open(c"/proc/self/smaps", flags, Mode::empty());
         let file = io::File::from_fd(descriptors::open_path(open)?);
-        let (mut reader, mut text, mut len) = (Reader::new(window), vec![0; BUFFER], 0);
+        let (mut reader, mut text, mut len) = (Reader::new(managed), vec![0; BUFFER], 0);
         loop {
             let read = rustix::io::read(file.fd()?, &mut text[len..])?;
             if read == 0 {
@@ -73,15 +73,15 @@ impl Kinds {
 
     /// From the text of such a list, of a process without managed memory.
     pub fn of_text(text: &str) -> Kinds {
-        let mut reader = Reader::new(0..0);
+        let mut reader = Reader::new(&[]);
         text.lines().for_each(|line| reader.line(line));
         reader.kinds
     }
 }
 
 /// The mapping that lines are about, and what is needed of the one before.
-struct Reader {
-    window: Range<usize>,
+struct Reader<'a> {
+    managed: &'a [Range<usize>],
     kinds: Kinds,
     kind: Kind,
     range: Range<usize>,
@@ -93,11 +93,11 @@ struct Reader {
     program: String,
 }
 
-impl Reader {
-    fn new(window: Range<usize>) -> Reader {
+impl Reader<'_> {
+    fn new(managed: &[Range<usize>]) -> Reader<'_> {
         let (kinds, program) = (Kinds::default(), String::new());
         let (range, is_guard, rss, pss) = (0..0, false, 0, 0);
-        Reader { window, kinds, kind: Kind::Other, range, is_guard, rss, pss, program }
+        Reader { managed, kinds, kind: Kind::Other, range, is_guard, rss, pss, program }
     }
 
     fn line(&mut self, line: &str) {
@@ -123,6 +123,10 @@ impl Reader {
         }
     }
 
+    fn is_managed(&self, address: usize) -> bool {
+        self.managed.iter().any(|range| range.contains(&address))
+    }
+
     /// The kind of a mapping that follows the last one.
     fn classify(&mut self, range: &Range<usize>, access: &str, path: &str) -> Kind {
         let follows = self.range.end == range.start;
@@ -130,7 +134,7 @@ impl Reader {
             path.clone_into(&mut self.program);
         }
         match path {
-            _ if self.window.contains(&range.start) => Kind::Managed,
+            _ if self.is_managed(range.start) => Kind::Managed,
             _ if vm::is_own(range) => Kind::Own,
             "[heap]" => Kind::Brk,
             _ if path.starts_with("[stack") => Kind::Stacks,
@@ -161,6 +165,8 @@ fn head(line: &str) -> Option<(Range<usize>, &str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MANAGED: Range<usize> = 0x4000_0000..0x8000_0000;
     use proptest::prelude::*;
 
     fn kinds(mappings: &[(&str, u64)]) -> Kinds {
@@ -168,7 +174,7 @@ mod tests {
             .iter()
             .map(|(head, kib)| format!("{head}\nRss: 800 kB\nPss: 400 kB\nAnonymous: {kib} kB\n"))
             .collect();
-        let mut reader = Reader::new(0x4000_0000..0x8000_0000);
+        let mut reader = Reader::new(std::slice::from_ref(&MANAGED));
         text.lines().for_each(|line| reader.line(line));
         reader.kinds
     }
@@ -212,7 +218,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_has_some_kinds(lines in prop::collection::vec(any_line(), 0..40)) {
-            let mut reader = Reader::new(0x4000_0000..0x8000_0000);
+            let mut reader = Reader::new(std::slice::from_ref(&MANAGED));
             lines.iter().for_each(|line| reader.line(line));
             let _ = Kinds::of_text(&lines.join("\n"));
         }
@@ -220,12 +226,12 @@ mod tests {
 
     #[test]
     fn this_process_has_some_and_nonsense_is_nothing() {
-        let mut reader = Reader::new(0..0);
+        let mut reader = Reader::new(&[]);
         for line in ["", "-", "x-y rw-p", "Anonymous: many kB", "Anonymous:", "1-2", "9-1 ---p"] {
             reader.line(line);
         }
         assert_eq!(reader.kinds, Kinds::default());
-        let kinds = Kinds::of_process(0..0).unwrap();
+        let kinds = Kinds::of_process(&[]).unwrap();
         assert!(kinds.get(Kind::Stacks) > 0 && kinds.get(Kind::Data) > 0, "{kinds:?}");
         let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
         assert!(Kinds::of_text(&text).get(Kind::Data) > 0);

@@ -6,6 +6,7 @@
 use crate::descriptors;
 use crate::io::File;
 use crate::units::{Errno, PAGE_SIZE, check};
+use crate::vm;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ops::Range;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -492,8 +493,9 @@ fn moved_uncounted(dst: usize, src: Range<usize>) -> usize {
     while moved < src.len() {
         let len = (src.len() - moved).min(AT_ONCE * PAGE_SIZE);
         let (mut here, mut there) = ([0; AT_ONCE], [0; AT_ONCE]);
-        if !(is_present(src.start + moved, len, &mut here)
-            && is_present(dst + moved, len, &mut there))
+        let from = |start: usize| start + moved..start + moved + len;
+        if vm::residency(from(src.start), &mut here).is_err()
+            || vm::residency(from(dst), &mut there).is_err()
         {
             return moved;
         }
@@ -505,14 +507,6 @@ fn moved_uncounted(dst: usize, src: Range<usize>) -> usize {
         }
     }
     moved
-}
-
-/// Which pages of a range are in the page tables: bit 0 of a byte each (mincore(2) on anonymous
-/// memory). False where it is not mapped.
-fn is_present(start: usize, len: usize, pages: &mut [u8]) -> bool {
-    assert!(pages.len() >= len.div_ceil(PAGE_SIZE));
-    // SAFETY: the kernel writes a byte for each page of the range, for which there is room.
-    check(unsafe { raw_syscall!(Sysno::mincore, start, len, pages.as_mut_ptr()) }).is_ok()
 }
 
 fn transferred(result: Result<(), Errno>, done: i64, len: usize) -> Transferred {

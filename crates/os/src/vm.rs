@@ -9,6 +9,7 @@ use crate::seccomp::change_mappings;
 use crate::units::{Errno, PAGE_SIZE, check};
 use crate::{confined, descriptors};
 use rustix::fd::BorrowedFd;
+use rustix::fs::{Mode, OFlags};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::ops::Range;
 use std::sync::atomic::{
@@ -243,11 +244,34 @@ pub fn remap(old: Range<usize>, new_len: usize, flags: u32, new: usize) -> Resul
     unsafe { change_mappings(Sysno::mremap, arguments) }
 }
 
+/// Whether the addresses of programs and libraries are others in each process.
+pub fn has_random_addresses() -> bool {
+    const ASK: usize = 0xffff_ffff;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let open = || rustix::fs::open(c"/proc/sys/kernel/randomize_va_space", flags, Mode::empty());
+    let mut text = [0; 16];
+    let read = |file| rustix::io::read(file, &mut text);
+    let is_everywhere = descriptors::open_path(open).and_then(read).is_ok() && text[0] != b'0';
+    // SAFETY: plain numbers.
+    let personality = unsafe { raw_syscall!(Sysno::personality, ASK) };
+    is_everywhere && check(personality).is_ok_and(|now| now & libc::ADDR_NO_RANDOMIZE as usize == 0)
+}
+
 /// Whether something is mapped at an address of a page.
 pub fn is_mapped(page: usize) -> bool {
-    let mut residency = 0u8;
-    // SAFETY: the kernel writes a byte for one page.
-    check(unsafe { raw_syscall!(Sysno::mincore, page, PAGE_SIZE, &raw mut residency) }).is_ok()
+    residency(page..page + PAGE_SIZE, &mut [0]).is_ok()
+}
+
+/// Which pages of a range are in the page tables: bit 0 of a byte each (mincore(2) on anonymous
+/// memory).
+///
+/// # Errors
+/// Where something of it is not mapped.
+pub fn residency(range: Range<usize>, pages: &mut [u8]) -> Result<(), Errno> {
+    assert!(pages.len() >= range.len().div_ceil(PAGE_SIZE));
+    let (start, len) = (range.start, range.len());
+    // SAFETY: the kernel writes a byte for each page of the range, for which there is room.
+    check(unsafe { raw_syscall!(Sysno::mincore, start, len, pages.as_mut_ptr()) }).map(drop)
 }
 
 /// Whether an access to an address ends in a signal, told by the kernel without it; if it does not,

@@ -2,10 +2,11 @@
 
 use crate::config::Asked;
 use crate::signals::{self, altstack, masks};
-use crate::{streams, trap};
+use crate::{image, streams, trap};
 use overspill::config::{Config, Delivery};
 use overspill_os::uffd::open_descriptor;
-use overspill_os::{Errno, observer, seccomp, tls};
+use overspill_os::{Errno, observer, seccomp, tls, vm};
+use std::ops::Range;
 
 /// The pool's configuration, and the process prepared for what it says. Called once, before there
 /// is a pool.
@@ -27,12 +28,22 @@ pub fn settle(asked: Asked) -> Result<Config, String> {
             Ok(()) => {
                 config.delivery = Delivery::Signal;
                 config.window_at = Some(window..seccomp::WINDOW.end);
+                if !stop_for_annexes(&config.annexes) {
+                    config.annexes.clear();
+                }
             }
             Err(_) if or_thread || or_signals => config.delivery = Delivery::Thread,
             Err(error) => return Err(error),
         }
     }
     Ok(config)
+}
+
+/// Has calls with addresses of annexes stopped as well; whether that can be. Where addresses are
+/// not random, what the process executes would be stopped for addresses of its own.
+fn stop_for_annexes(annexes: &[Range<usize>]) -> bool {
+    annexes.is_empty()
+        || vm::has_random_addresses() && seccomp::install_for(annexes, &image::code()).is_ok()
 }
 
 /// Whether a thread will serve the faults: so it was asked for, or a tracer would be told of every

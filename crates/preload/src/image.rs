@@ -7,7 +7,7 @@
 use crate::sys;
 use overspill_os::{Errno, PAGE_SIZE};
 use std::ffi::{c_int, c_void};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use syscalls::Sysno;
 
 /// Addresses of a library's parts.
@@ -21,51 +21,102 @@ pub struct Image {
     pub variables: Range<usize>,
 }
 
-struct Search {
-    /// An address in the library.
-    contains: usize,
-    found: Option<Image>,
+/// Calls `look` with everything that is loaded, the program first, and its program headers, until
+/// that breaks off.
+fn each(mut look: impl FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr]) -> ControlFlow<()>) {
+    type Look<'a> = &'a mut dyn FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr]) -> ControlFlow<()>;
+    unsafe extern "C" fn next(info: *mut libc::dl_phdr_info, _: usize, look: *mut c_void) -> c_int {
+        // SAFETY: the loader passes a valid entry, and `each` its own closure.
+        let (info, look) = unsafe { (&*info, &mut *look.cast::<Look<'_>>()) };
+        // SAFETY: as the entry says.
+        let headers =
+            unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
+        c_int::from(look(info, headers).is_break())
+    }
+    let mut look: Look<'_> = &mut look;
+    // SAFETY: the function is called with the closure, during the call.
+    unsafe { libc::dl_iterate_phdr(Some(next), (&raw mut look).cast()) };
 }
 
-unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid entry, and `of` its Search.
-    let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
-    // SAFETY: as the entry says.
-    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
-    let (mut contains, mut image) = (false, Image::default());
-    for header in headers {
-        let start = (info.dlpi_addr + header.p_vaddr) as usize;
-        let range = start..start + header.p_memsz as usize;
-        match header.p_type {
-            libc::PT_LOAD => {
-                contains |= range.contains(&search.contains);
-                if header.p_flags & libc::PF_W != 0 {
-                    image.variables = range.clone();
-                }
-                if header.p_flags & libc::PF_X != 0
-                    && (image.code.is_empty() || range.contains(&search.contains))
-                {
-                    image.code = range;
-                }
-            }
-            libc::PT_GNU_RELRO => {
-                image.constants = range.start & !(PAGE_SIZE - 1)..range.end & !(PAGE_SIZE - 1)
-            }
-            _ => {}
-        }
-    }
-    if contains {
-        search.found = Some(image);
-    }
-    c_int::from(contains)
+/// The segments of a kind, and where they lie in memory.
+fn segments<'a>(
+    image: &libc::dl_phdr_info,
+    headers: &'a [libc::Elf64_Phdr],
+    kind: u32,
+) -> impl Iterator<Item = (&'a libc::Elf64_Phdr, Range<usize>)> + Clone {
+    let base = image.dlpi_addr;
+    headers.iter().filter(move |header| header.p_type == kind).map(move |header| {
+        let start = (base + header.p_vaddr) as usize;
+        (header, start..start + header.p_memsz as usize)
+    })
 }
 
 /// The library that contains an address.
 pub fn of(address: usize) -> Option<Image> {
-    let mut search = Search { contains: address, found: None };
-    // SAFETY: the function is called with the Search, during the call.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
-    search.found
+    let mut found = None;
+    each(|info, headers| {
+        let mut image = Image::default();
+        let loaded = segments(info, headers, libc::PT_LOAD);
+        if !loaded.clone().any(|(_, range)| range.contains(&address)) {
+            return ControlFlow::Continue(());
+        }
+        for (header, range) in loaded {
+            if header.p_flags & libc::PF_W != 0 {
+                image.variables = range.clone();
+            }
+            if header.p_flags & libc::PF_X != 0
+                && (image.code.is_empty() || range.contains(&address))
+            {
+                image.code = range;
+            }
+        }
+        if let Some((_, range)) = segments(info, headers, libc::PT_GNU_RELRO).last() {
+            image.constants = range.start & !(PAGE_SIZE - 1)..range.end & !(PAGE_SIZE - 1);
+        }
+        found = Some(image);
+        ControlFlow::Break(())
+    });
+    found
+}
+
+/// What of the data of the program and its libraries no file holds, where it is large: arrays, most
+/// likely. Not its first pages, in which variables of the C library's may lie. At most so many
+/// ranges, of whole pages.
+pub fn arrays(most: usize) -> Vec<Range<usize>> {
+    /// From so much on: less is not worth an engine.
+    const LEAST: usize = 4 << 20;
+    const SKIPPED: usize = 64 << 10;
+    let mut arrays = Vec::new();
+    each(|image, headers| {
+        let loaded = segments(image, headers, libc::PT_LOAD);
+        let is_this = |range: Range<usize>| range.contains(&(self::arrays as *const () as usize));
+        if loaded.clone().any(|(_, range)| is_this(range)) {
+            return ControlFlow::Continue(());
+        }
+        for (header, range) in loaded.filter(|(header, _)| header.p_flags & libc::PF_W != 0) {
+            let in_file = (range.start + header.p_filesz as usize).next_multiple_of(PAGE_SIZE);
+            let array = in_file.next_multiple_of(SKIPPED)..range.end.next_multiple_of(PAGE_SIZE);
+            if array.end >= array.start + LEAST && arrays.len() < most {
+                arrays.push(array);
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    arrays
+}
+
+/// The code of all that is loaded at a place of its own in each process: libraries, and programs
+/// that can be.
+pub fn code() -> Vec<Range<usize>> {
+    let mut code = Vec::new();
+    each(|image, headers| {
+        let is_placed = image.dlpi_addr != 0;
+        let segments = segments(image, headers, libc::PT_LOAD);
+        let is_code = segments.filter(|(header, _)| is_placed && header.p_flags & libc::PF_X != 0);
+        code.extend(is_code.map(|(_, range)| range));
+        ControlFlow::Continue(())
+    });
+    code
 }
 
 /// The program itself.
@@ -85,18 +136,12 @@ pub struct Executable {
 
 /// The program itself, of whose code the first segment is looked at.
 pub fn executable() -> Option<Executable> {
-    unsafe extern "C" fn first(
-        info: *mut libc::dl_phdr_info,
-        _: usize,
-        found: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the loader passes a valid entry, and `executable` its own value.
-        unsafe { *found.cast::<Option<Executable>>() = read(&*info) };
-        1
-    }
-    let mut found: Option<Executable> = None;
-    // SAFETY: the function is called with the value, during the call. The program is the first.
-    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut found).cast()) };
+    let mut found = None;
+    each(|info, _| {
+        // SAFETY: the entry is the loader's.
+        found = unsafe { read(info) };
+        ControlFlow::Break(())
+    });
     found
 }
 
@@ -131,20 +176,13 @@ unsafe fn read(info: &libc::dl_phdr_info) -> Option<Executable> {
 
 /// Whether one of the libraries that are loaded is in Go.
 pub fn has_go_library() -> bool {
-    /// What was seen: how many, the program first, and whether one was.
-    type Seen = (usize, bool);
-    unsafe extern "C" fn next(info: *mut libc::dl_phdr_info, _: usize, seen: *mut c_void) -> c_int {
-        // SAFETY: the loader passes a valid entry, and `has_go_library` its own value.
-        let (info, (count, found)) = unsafe { (&*info, &mut *seen.cast::<Seen>()) };
-        *count += 1;
-        // SAFETY: as above.
-        *found = *count > 1 && unsafe { is_go(info) };
-        c_int::from(*found)
-    }
-    let mut seen: Seen = (0, false);
-    // SAFETY: the function is called with the value, during the call.
-    unsafe { libc::dl_iterate_phdr(Some(next), (&raw mut seen).cast()) };
-    seen.1
+    let (mut is_program, mut found) = (true, false);
+    each(|info, _| {
+        // SAFETY: the entry is the loader's.
+        found = !std::mem::take(&mut is_program) && unsafe { is_go(info) };
+        if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    found
 }
 
 /// # Safety

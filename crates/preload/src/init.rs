@@ -13,11 +13,12 @@
 use crate::alloc::{self, entries, loader};
 use crate::config::Asked;
 use crate::signals::altstack;
-use crate::{calls, config, delivery, dma, dormant, exec, fork, gate, heap, inline, pool};
+use crate::{calls, config, delivery, dma, dormant, exec, fork, gate, heap, image, inline, pool};
 use crate::{sys, syscall, trap};
 use overspill::config::{Config, Delivery};
 use overspill_os::{beside, observer, rest, thread};
 use std::ffi::{CStr, c_char, c_int};
+use std::ops::Range;
 
 /// Exit status when the pool cannot be made, as env(1) and timeout(1) use it for failures of their
 /// own.
@@ -87,7 +88,9 @@ unsafe extern "C" fn constructor(
                 fail(&format!("the loader's data cannot be changed here: {errno}"));
             }
             let has_ours = entries::has_ours();
-            let sleeps = asked.config.baselines.dormant && has_ours;
+            asked.config.annexes = annexes(&asked);
+            let sleeps =
+                asked.config.baselines.dormant && has_ours && asked.config.annexes.is_empty();
             run_dir.iter().for_each(pool::await_predecessor);
             if asked.strict {
                 exec::admit::be_strict();
@@ -106,6 +109,13 @@ unsafe extern "C" fn constructor(
         }
         Err(error) => fail(&error),
     }
+}
+
+/// Large arrays, as far as there is room for them beside what is mapped.
+fn annexes(asked: &Asked) -> Vec<Range<usize>> {
+    let arrays = image::arrays(pool::ANNEXES_MAX);
+    let bytes = arrays.iter().map(Range::len).sum::<usize>() as u64;
+    if bytes <= asked.config.window_bytes().0 / 2 { arrays } else { Vec::new() }
 }
 
 /// What makes an engine of a dormant process. It has one thread.

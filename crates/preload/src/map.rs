@@ -14,7 +14,7 @@
 //! Arguments are checked as the kernel checks them before they reach the engine. The functions here
 //! return results; [`crate::map::symbols`] makes C functions of them.
 
-use crate::route::{Split, pages, pages_touched, split};
+use crate::route::{Split, pages, pages_touched};
 use crate::{dormant, gate, pool, sys};
 use overspill_os::seccomp::change_mappings;
 use overspill_os::{Errno, PAGE_SIZE, confined, tls, vm};
@@ -51,7 +51,7 @@ fn parts(range: Option<Range<usize>>) -> Option<Split> {
     if !concerns_pool() {
         return None;
     }
-    Some(split(range?, pool::window())).filter(|parts| !parts.inside.is_empty())
+    Some(pool::split(range?)).filter(|parts| !parts.inside.is_empty())
 }
 
 /// Runs `outside` on the non-empty parts outside the window and `inside` on the part inside, in
@@ -462,7 +462,7 @@ pub unsafe fn mremap(
         if !aligned(old) || range.is_empty() || target.is_empty() {
             return Err(Errno::INVAL);
         }
-        if range.end > pool::window().end {
+        if range.end > pool::end_of(old) {
             // Two mappings, which mremap never takes.
             return Err(Errno::FAULT);
         }

@@ -4,6 +4,7 @@
 //! maps on the program's thread then never becomes managed memory, and errno stays as it was. No
 //! locks of its own.
 
+use crate::route::{self, Split};
 use crate::sys::keeping_errno;
 use overspill::config::{Config, Delivery};
 use overspill::{MapFlags, Pool};
@@ -21,6 +22,11 @@ static POOL: OnceLock<Pool> = OnceLock::new();
 /// The window of managed addresses; empty until the pool is made.
 static WINDOW_START: AtomicUsize = AtomicUsize::new(0);
 static WINDOW_END: AtomicUsize = AtomicUsize::new(0);
+/// Where memory is managed beside it, each a first address and an end; those not used are empty.
+static ANNEXES: [[AtomicUsize; 2]; ANNEXES_MAX] =
+    [const { [const { AtomicUsize::new(0) }; 2] }; ANNEXES_MAX];
+/// Most annexes.
+pub const ANNEXES_MAX: usize = 4;
 static SIGNAL_DELIVERY: AtomicBool = AtomicBool::new(false);
 
 /// Makes the pool. Called once, by the constructor.
@@ -29,7 +35,12 @@ pub fn create(config: Config) -> Result<(), String> {
     let signal = config.delivery == Delivery::Signal;
     descriptors::set_apart();
     beside::prepare();
+    let annexes = config.annexes.clone();
     let pool = Pool::new(config).map_err(|error| error.to_string())?;
+    for ([start, end], annex) in ANNEXES.iter().zip(annexes) {
+        start.store(annex.start, Ordering::Relaxed);
+        end.store(annex.end, Ordering::Relaxed);
+    }
     let window = pool.window();
     let _ = POOL.set(pool);
     SIGNAL_DELIVERY.store(signal, Ordering::Relaxed);
@@ -53,10 +64,32 @@ pub enum Access {
 /// Whether an address is managed.
 #[inline(always)]
 pub fn contains(address: usize) -> bool {
-    window().contains(&address)
+    window().contains(&address) || annexes().any(|annex| annex.contains(&address))
 }
 
-/// The window of managed addresses; empty without a pool.
+/// What is managed beside the window.
+#[inline(always)]
+fn annexes() -> impl Iterator<Item = Range<usize>> {
+    let load = |[start, end]: &[AtomicUsize; 2]| {
+        start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)
+    };
+    ANNEXES.iter().map(load).take_while(|annex| annex.end != 0)
+}
+
+/// A range cut at the edges of what is managed of it: of the window, or of the first annex that it
+/// reaches into.
+pub fn split(range: Range<usize>) -> Split {
+    let parts = annexes().map(|annex| route::split(range.clone(), annex));
+    let annexed = parts.into_iter().find(|parts| !parts.inside.is_empty());
+    annexed.unwrap_or_else(|| route::split(range, window()))
+}
+
+/// Where what is managed around an address ends.
+pub fn end_of(address: usize) -> usize {
+    annexes().find(|annex| annex.contains(&address)).map_or(window().end, |annex| annex.end)
+}
+
+/// The window; empty without a pool. What is managed beside it is not in it ([`contains`]).
 #[inline(always)]
 pub fn window() -> Range<usize> {
     #[cfg(test)]

@@ -15,7 +15,6 @@
 //! gate or for a page.
 
 use crate::pool::Access;
-use crate::route::split;
 use crate::{image, pool};
 use overspill_os::PAGE_SIZE;
 use std::hint::black_box;
@@ -48,7 +47,7 @@ unsafe extern "C" {
 /// Makes the managed pages of a range present, and writable without another fault where the program
 /// may write. Called while a fork is prepared, after eviction has stopped: mappings stand still.
 pub fn touch(range: Range<usize>) {
-    let inside = split(range, pool::window()).inside;
+    let inside = pool::split(range).inside;
     for page in (inside.start & !(PAGE_SIZE - 1)..inside.end).step_by(PAGE_SIZE) {
         let allowed =
             |access| pool::accessible_in_fork(page..page + PAGE_SIZE, access) == PAGE_SIZE;

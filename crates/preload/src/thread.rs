@@ -15,7 +15,7 @@
 //! the whole stack is made unmanaged where it is, and every thread gets a signal stack
 //! ([`crate::signals::altstack`]).
 
-use crate::route::{pages_touched, split};
+use crate::route::pages_touched;
 use crate::signals::altstack;
 use crate::sys::real;
 use crate::{dormant, heap, memory, pool};
@@ -194,7 +194,7 @@ thread_makers! {
 /// to refuse a stack.
 fn lock_in_memory(range: Option<Range<usize>>) {
     let Some(range) = range else { return };
-    let inside = split(range, pool::window()).inside;
+    let inside = pool::split(range).inside;
     if !inside.is_empty() && tls::is_program() {
         let _ = pool::mlock(inside, false);
     }

@@ -13,7 +13,7 @@
 //! affair.
 
 use crate::memory::touch::{Tries, touch};
-use crate::route::{pages, split};
+use crate::route::pages;
 use crate::{memory, pool};
 use overspill_os::uffd::{
     Register, Transfer, UFFDIO_COPY, UFFDIO_MOVE, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UffdRange,
@@ -60,7 +60,7 @@ pub fn request(fd: usize, request: usize, argument: usize) -> Option<Result<usiz
 
 /// What of a range lies in the window, if any does, and the range is one at all.
 fn inside(range: UffdRange) -> Option<Range<usize>> {
-    let inside = split(pages(range.start as usize, range.len as usize)?, pool::window()).inside;
+    let inside = pool::split(pages(range.start as usize, range.len as usize)?).inside;
     (!inside.is_empty()).then_some(inside)
 }
 
@@ -97,7 +97,7 @@ fn register(fd: usize, argument: usize, wanted: Register) -> Result<usize, Errno
     // All that the kernel looks at before is as it should be. Parts of the window that are not
     // mapped stay out of it.
     if result == Err(Errno::BUSY) {
-        let parts = split(start..start + len, pool::window());
+        let parts = pool::split(start..start + len);
         let mut beside = [parts.below, parts.above].into_iter().filter(|part| !part.is_empty());
         result = beside
             .try_for_each(|part| kernel(part).map(drop))
@@ -120,7 +120,7 @@ fn unregister(fd: usize, mut range: UffdRange) -> Result<usize, Errno> {
     {
         return call(fd, UFFDIO_UNREGISTER, &mut range);
     }
-    let parts = split(start..start + len, pool::window());
+    let parts = pool::split(start..start + len);
     let kernel = |part: Range<usize>| {
         let mut range = UffdRange { start: part.start as u64, len: part.len() as u64 };
         if part.is_empty() { Ok(0) } else { call(fd, UFFDIO_UNREGISTER, &mut range) }

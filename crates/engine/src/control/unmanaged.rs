@@ -214,7 +214,7 @@ impl<B: Backing> Control<B> {
         });
         if all > self.tolerated() && own >= most.min(all / MUCH) {
             state.sorted = own;
-            if let Ok(kinds) = Kinds::of_process(self.memory.window()) {
+            if let Ok(kinds) = Kinds::of_process(&self.memory.places.all().collect::<Vec<_>>()) {
                 self.note_kinds(found, kinds);
             }
         }

@@ -85,15 +85,10 @@ impl Fault {
 
 impl<B: Backing> Fault<B> {
     fn handle(&self, context: &mut crate::fault::FaultContext, event: FaultEvent) -> Served {
-        let window = self.memory.window();
         // A hole of the arena is never touched: this would be a bug of the engine, and going on
         // would hang a thread.
-        assert!(
-            window.contains(&event.address),
-            "a fault outside the window, at {:#x}",
-            event.address
-        );
-        let page = self.memory.page(event.address);
+        let page = self.memory.places.page(event.address);
+        let page = page.unwrap_or_else(|| panic!("a fault at {:#x}, no page", event.address));
         context.thread = event.thread as i32;
         let access = Access { write: event.write, protected: event.write_protected };
         let (since, mut direct) = (Instant::now(), DirectReclaim::default());
@@ -160,7 +155,8 @@ impl SignalFaults for Fault {
     fn serve(&self, address: usize, write: bool) -> Outcome {
         lockdep::check_none_held();
         descriptors::close_left();
-        let mut fault = OwnFault::new(self.memory.page(address), write);
+        let Some(page) = self.memory.places.page(address) else { return Outcome::Failed };
+        let mut fault = OwnFault::new(page, write);
         loop {
             // The handler may run on the program's alternate stack, which can be as small as 2 KiB.
             match self.stacks.run(|| self.serve_own(&mut fault)) {

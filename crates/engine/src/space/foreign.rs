@@ -196,7 +196,8 @@ impl<B: Backing> Space<B> {
 
     /// Whether the program is known to have a page of the window for itself.
     pub(crate) fn is_foreign(&self, address: usize) -> bool {
-        self.memory.words.load(self.memory.page(address)).state() == State::Foreign
+        let page = self.memory.places.page(address);
+        page.is_some_and(|page| self.memory.words.load(page).state() == State::Foreign)
     }
 
     /// The first part of a range that is not managed, up to the first page that is, or is not
@@ -314,7 +315,7 @@ impl<B: Backing> Space<B> {
         flags: u32,
         new_at: usize,
     ) -> Result<usize, Errno> {
-        let (window, count) = (self.memory.window(), new_len.div_ceil(PAGE_SIZE));
+        let (window, count) = (self.memory.places.window(), new_len.div_ceil(PAGE_SIZE));
         // 1. It grows where it is, or where to?
         let tail = old.end..old.start + count;
         if flags & (FIXED | DONTUNMAP) == 0

@@ -255,6 +255,19 @@ impl RegionMap {
         self.regions.insert(pages.start, (pages.end, region));
     }
 
+    /// Keeps free pages back: nothing is placed there.
+    pub fn withhold(&mut self, pages: Range<usize>) {
+        if !pages.is_empty() {
+            self.gaps.take(pages);
+        }
+    }
+
+    /// Maps pages that were kept back.
+    pub fn insert_withheld(&mut self, pages: Range<usize>, region: Region) {
+        self.mapped += pages.len();
+        self.join(pages, region);
+    }
+
     /// Unmaps what of `pages` is mapped.
     pub fn remove(&mut self, pages: Range<usize>) {
         let parts: Vec<_> = self.overlapping(pages.clone()).map(|(part, _)| part).collect();

@@ -36,6 +36,11 @@ pub mod op {
     pub const STORE: u16 = 0x02;
     pub const LOAD_CELL: u16 = 0x60;
     pub const LOAD_NUMBER: u16 = 0x00;
+    pub const SHIFT_LEFT: u16 = 0x64;
+    pub const SHIFT_RIGHT: u16 = 0x74;
+    /// To the second register, and with it.
+    pub const TO_X: u16 = 0x07;
+    pub const OR_X: u16 = 0x4c;
 }
 
 /// One instruction, as the kernel's struct sock_filter.
@@ -84,7 +89,7 @@ pub mod interpreter {
                 (call.arguments[word as usize] >> if upper { 32 } else { 0 }) as u32
             }
         };
-        let (mut a, mut cell, mut at, mut steps) = (0u32, 0u32, 0, 0);
+        let (mut a, mut x, mut cell, mut at, mut steps) = (0u32, 0u32, 0u32, 0, 0);
         loop {
             let Instruction { code, if_true, if_false, k } = program[at];
             at += 1;
@@ -97,6 +102,10 @@ pub mod interpreter {
                 op::STORE => cell = a,
                 op::AND => a &= k,
                 op::OR => a |= k,
+                op::SHIFT_LEFT => a <<= k,
+                op::SHIFT_RIGHT => a >>= k,
+                op::TO_X => x = a,
+                op::OR_X => a |= x,
                 op::IF_EQUAL => jump(a == k),
                 op::IF_AT_LEAST => jump(a >= k),
                 op::IF_SET => jump(a & k != 0),

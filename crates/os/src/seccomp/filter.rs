@@ -7,33 +7,56 @@ use super::{
     EXEMPT, FOREIGN, FOREIGN_MASK, HANDLER, IN_FORCE, MARK, MASK, TAG_BIT, TAG_BITS, TAG_MASK,
     WINDOW_BITS, WINDOW_MASK, YES, arguments,
 };
+use std::ops::Range;
 use syscalls::Sysno;
 
+/// What a filter looks for among the arguments of a call.
+#[derive(Clone, Copy, Debug)]
+pub enum Sought<'a> {
+    /// Addresses that windows may have.
+    Window,
+    /// Addresses of annexes, in a call of the code of libraries.
+    Annexes {
+        /// Where they lie.
+        annexes: &'a [Range<usize>],
+        /// The code.
+        code: &'a [Range<usize>],
+    },
+}
+
+/// Whole units of so many bits are compared, so that the number of one has 32 bits.
+const UNIT_BITS: u32 = 16;
+/// A jump to the end of its part.
+const END: u8 = u8::MAX;
+
 /// The filter.
-pub fn program() -> Vec<Instruction> {
+pub fn program(sought: Sought<'_>) -> Vec<Instruction> {
     let mut program = vec![
         plain(op::LOAD, data::ARCHITECTURE),
         branch(op::IF_EQUAL, ARCHITECTURE, 1, 0),
         plain(op::RETURN, RET_ALLOW),
-        plain(op::LOAD, data::NUMBER),
-        branch(op::IF_EQUAL, Sysno::io_uring_setup as u32, 0, 1),
-        plain(op::RETURN, RET_ERRNO | libc::ENOSYS as u32),
-        branch(op::IF_EQUAL, MASK as u32, 0, 1),
-        plain(op::RETURN, RET_TRAP | MARK as u32),
-        plain(op::AND, FOREIGN_MASK),
-        branch(op::IF_EQUAL, FOREIGN as u32, 0, 1),
-        plain(op::RETURN, RET_TRAP | MARK as u32),
     ];
+    match sought {
+        Sought::Window => program.extend(always_answered()),
+        Sought::Annexes { code, .. } => {
+            let mut rule = number_of_unit([data::ADDRESS, data::ADDRESS + 4]).to_vec();
+            rule.extend(is_in(code));
+            rule.push(plain(op::RETURN, RET_ALLOW));
+            program.append(&mut to_the_end(rule));
+        }
+    }
     // 1. Most calls have no argument to look at closer.
-    program.append(&mut most_calls());
+    program.append(&mut most_calls(sought));
     // 2. Let through?
     program.push(plain(op::LOAD, data::upper(5)));
     program.push(branch(op::IF_EQUAL, EXEMPT as u32, 0, 1));
     program.push(plain(op::RETURN, RET_ALLOW));
     // 3. Is it the question whether there is a filter?
-    program.extend(answer_rule());
-    // 4. Which arguments are in the window or tagged.
-    mark_arguments(&mut program);
+    if matches!(sought, Sought::Window) {
+        program.extend(answer_rule());
+    }
+    // 4. Which arguments are sought.
+    mark_arguments(sought, &mut program);
     // 5. futex(2), whose arguments depend on what it is to do.
     program.push(plain(op::LOAD, data::NUMBER));
     let mut rule = futex_rule();
@@ -58,24 +81,84 @@ pub fn program() -> Vec<Instruction> {
     program
 }
 
-/// Lets a call through whose arguments have nothing of the window: six looks at upper halves, and
-/// no more. Each hit jumps to the end of this part.
-fn most_calls() -> Vec<Instruction> {
+/// Calls that are answered whatever their arguments are.
+fn always_answered() -> [Instruction; 8] {
+    [
+        plain(op::LOAD, data::NUMBER),
+        branch(op::IF_EQUAL, Sysno::io_uring_setup as u32, 0, 1),
+        plain(op::RETURN, RET_ERRNO | libc::ENOSYS as u32),
+        branch(op::IF_EQUAL, MASK as u32, 0, 1),
+        plain(op::RETURN, RET_TRAP | MARK as u32),
+        plain(op::AND, FOREIGN_MASK),
+        branch(op::IF_EQUAL, FOREIGN as u32, 0, 1),
+        plain(op::RETURN, RET_TRAP | MARK as u32),
+    ]
+}
+
+/// The number of the unit of an address, by where its halves are. What is no address of a program's
+/// has none that ranges have.
+fn number_of_unit([lower, upper]: [u32; 2]) -> [Instruction; 6] {
+    [
+        plain(op::LOAD, lower),
+        plain(op::SHIFT_RIGHT, UNIT_BITS),
+        plain(op::TO_X, 0),
+        plain(op::LOAD, upper),
+        plain(op::SHIFT_LEFT, UNIT_BITS),
+        plain(op::OR_X, 0),
+    ]
+}
+
+/// Goes to the end of the part if the unit is one of the ranges'.
+fn is_in(ranges: &[Range<usize>]) -> impl Iterator<Item = Instruction> {
+    ranges.iter().flat_map(|range| {
+        let [first, end] = [range.start, range.end.next_multiple_of(1 << UNIT_BITS)];
+        let unit = |address: usize| (address >> UNIT_BITS) as u32;
+        [branch(op::IF_AT_LEAST, unit(first), 0, 1), branch(op::IF_AT_LEAST, unit(end), 0, END)]
+    })
+}
+
+/// A part whose jumps to its end lead there.
+fn to_the_end(mut part: Vec<Instruction>) -> Vec<Instruction> {
+    let len = part.len();
+    for (at, instruction) in part.iter_mut().enumerate() {
+        let to_end = (len - at - 1).try_into().expect("a part is short");
+        for jump in [&mut instruction.if_true, &mut instruction.if_false] {
+            if *jump == END {
+                *jump = to_end;
+            }
+        }
+    }
+    part
+}
+
+/// Goes to the end of the part if argument `n` is sought.
+fn is_sought(sought: Sought<'_>, n: usize) -> Vec<Instruction> {
+    match sought {
+        Sought::Window => {
+            vec![plain(op::AND, WINDOW_MASK), branch(op::IF_EQUAL, WINDOW_BITS, END, 0)]
+        }
+        Sought::Annexes { annexes, .. } => {
+            let number = number_of_unit([data::lower(n), data::upper(n)]);
+            number.into_iter().chain(is_in(annexes)).collect()
+        }
+    }
+}
+
+/// Lets a call through whose arguments have nothing that is sought: for the window six looks at
+/// upper halves, and no more.
+fn most_calls(sought: Sought<'_>) -> Vec<Instruction> {
     let mut quick = Vec::new();
     for n in 0..6 {
-        quick.push(plain(op::LOAD, data::upper(n)));
-        if tagged(n) {
-            quick.push(branch(op::IF_SET, TAG_BIT, u8::MAX, 0));
+        if matches!(sought, Sought::Window) {
+            quick.push(plain(op::LOAD, data::upper(n)));
+            if tagged(n) {
+                quick.push(branch(op::IF_SET, TAG_BIT, END, 0));
+            }
         }
-        quick.push(plain(op::AND, WINDOW_MASK));
-        quick.push(branch(op::IF_EQUAL, WINDOW_BITS, u8::MAX, 0));
+        quick.append(&mut is_sought(sought, n));
     }
     quick.push(plain(op::RETURN, RET_ALLOW));
-    let end = quick.len();
-    for (at, instruction) in quick.iter_mut().enumerate().filter(|(_, i)| i.if_true == u8::MAX) {
-        instruction.if_true = (end - at - 1) as u8;
-    }
-    quick
+    to_the_end(quick)
 }
 
 /// Answers [`IN_FORCE`].
@@ -91,22 +174,25 @@ fn answer_rule() -> [Instruction; 7] {
     ]
 }
 
-/// Keeps in a cell which arguments are in the window or tagged, a bit each.
-fn mark_arguments(program: &mut Vec<Instruction>) {
+/// Keeps in a cell which arguments are sought or tagged, a bit each.
+fn mark_arguments(sought: Sought<'_>, program: &mut Vec<Instruction>) {
     program.push(plain(op::LOAD_NUMBER, 0));
     program.push(plain(op::STORE, 0));
     for n in 0..6 {
-        program.push(plain(op::LOAD, data::upper(n)));
-        if tagged(n) {
-            program.push(plain(op::AND, TAG_MASK));
-            program.push(branch(op::IF_EQUAL, TAG_BITS, 3, 0));
-            program.push(plain(op::LOAD, data::upper(n)));
+        let mut part = Vec::new();
+        if matches!(sought, Sought::Window) {
+            part.push(plain(op::LOAD, data::upper(n)));
+            if tagged(n) {
+                part.push(plain(op::AND, TAG_MASK));
+                part.push(branch(op::IF_EQUAL, TAG_BITS, END, 0));
+                part.push(plain(op::LOAD, data::upper(n)));
+            }
         }
-        program.push(plain(op::AND, WINDOW_MASK));
-        program.push(branch(op::IF_EQUAL, WINDOW_BITS, 0, 3));
-        program.push(plain(op::LOAD_CELL, 0));
-        program.push(plain(op::OR, 1 << n));
-        program.push(plain(op::STORE, 0));
+        part.append(&mut is_sought(sought, n));
+        let mark = [plain(op::LOAD_CELL, 0), plain(op::OR, 1 << n), plain(op::STORE, 0)];
+        part.push(plain(op::JUMP, mark.len() as u32));
+        program.append(&mut to_the_end(part));
+        program.extend(mark);
     }
 }
 
@@ -192,7 +278,11 @@ mod tests {
     const TRAP: u32 = RET_TRAP | MARK as u32;
 
     fn answer(number: u32, arguments: [u64; 6]) -> u32 {
-        run(&program(), &Call { number, arguments, architecture: ARCHITECTURE, address: 0 }).0
+        run(
+            &program(Sought::Window),
+            &Call { number, arguments, architecture: ARCHITECTURE, address: 0 },
+        )
+        .0
     }
 
     const INSIDE: u64 = WINDOW.start as u64 + 12345;
@@ -222,7 +312,7 @@ mod tests {
         // Other architectures have other numbers.
         let other =
             Call { number: read, arguments: [INSIDE; 6], architecture: 0x4000_0003, address: 0 };
-        assert_eq!(run(&program(), &other).0, RET_ALLOW);
+        assert_eq!(run(&program(Sought::Window), &other).0, RET_ALLOW);
     }
 
     #[test]
@@ -275,8 +365,39 @@ mod tests {
     }
 
     #[test]
+    fn annexes_are_sought_in_calls_of_libraries() {
+        let annexes = [0x60_0000..0x4060_1000, 0x5555_ffff_0000..0x5557_0000_0000];
+        let code = [0x7f12_0000_1000..0x7f12_0020_0000, 0x7f13_0000_0000..0x7f13_0001_0000];
+        let program = program(Sought::Annexes { annexes: &annexes, code: &code });
+        let by = |address, number: i64, arguments| {
+            let call =
+                Call { number: number as u32, arguments, architecture: ARCHITECTURE, address };
+            run(&program, &call).0
+        };
+        let ours = code[1].start as u64 + 2;
+        let read = |at| by(ours, libc::SYS_read, [0, at, 1, 0, 0, 0]);
+        let inside = [0x60_0000, 0x4060_0fff, 0x5555_ffff_0000, 0x5556_0000_0000, 0x5556_ffff_ffff];
+        assert_eq!(inside.map(read), [TRAP; 5]);
+        let outside = [0, 0x5f_ffff, 0x4061_0000, 0x5555_fffe_ffff, 0x5557_0000_0000, u64::MAX];
+        assert_eq!(outside.map(read), [RET_ALLOW; 6]);
+        // By whom.
+        let write = |address| by(address, libc::SYS_write, [1, 0x60_1234, 5, 0, 0, 0]);
+        assert_eq!([code[0].start + 2, code[0].end - 1].map(|at| write(at as u64)), [TRAP; 2]);
+        let others = [0x40_1000, code[0].start as u64 - 0x1001, code[1].end as u64, 0x60_1000];
+        assert_eq!(others.map(write), [RET_ALLOW; 4]);
+        // The rest is as for the window.
+        assert_eq!(by(ours, libc::SYS_getpid, [0x60_1234; 6]), RET_ALLOW);
+        let futex = |operation| by(ours, libc::SYS_futex, [0x60_1234, operation, 1, 0, 0, 0]);
+        assert_eq!([0, 128, 129].map(futex), [TRAP, TRAP, RET_ALLOW]);
+        let exempt = (EXEMPT as u64) << 32;
+        let advise = |sixth| by(ours, libc::SYS_madvise, [0x60_1000, 4096, 4, 0, 0, sixth]);
+        assert_eq!([0, exempt].map(advise), [TRAP, RET_ALLOW]);
+        assert!(program.len() < 4096, "{}", program.len());
+    }
+
+    #[test]
     fn it_fits_and_common_calls_take_few_steps() {
-        let program = program();
+        let program = program(Sought::Window);
         assert!(program.len() < 4096, "{}", program.len());
         let call = Call {
             number: libc::SYS_getppid as u32,

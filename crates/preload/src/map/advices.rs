@@ -5,7 +5,7 @@
 //! managed memory, or is wrong as a whole, is the kernel's.
 
 use crate::memory::vectors::VECTOR_MAX;
-use crate::route::{pages, split};
+use crate::route::pages;
 use crate::{map, memory, pool};
 use overspill_os::{PAGE_SIZE, descriptors, tls};
 use rustix::fs::{Mode, OFlags};
@@ -41,7 +41,7 @@ pub unsafe fn own(
         start.checked_add(len).is_some_and(|end| end <= ADDRESSES_END)
     };
     let is_managed = |&(start, len): &(usize, usize)| {
-        pages(start, len).is_some_and(|range| !split(range, pool::window()).inside.is_empty())
+        pages(start, len).is_some_and(|range| !pool::split(range).inside.is_empty())
     };
     if !readable
         || !ranges.iter().all(is_right)

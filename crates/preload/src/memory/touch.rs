@@ -4,7 +4,7 @@
 //! and again, with more around it, as long as the call fails so.
 
 use crate::pool::Access;
-use crate::route::{pages_touched, split};
+use crate::route::pages_touched;
 use crate::{memory, pool};
 use overspill_os::{PAGE_SIZE, seccomp, tls};
 use std::hint::black_box;
@@ -59,7 +59,7 @@ impl Tries {
 /// be one of the program's, and be told to a userfaultfd of its own.
 pub fn touch(start: usize, len: usize) {
     let Some(range) = pages_touched(start, len.max(1)) else { return };
-    let inside = split(range, pool::window()).inside;
+    let inside = pool::split(range).inside;
     if inside.is_empty() {
         return;
     }
@@ -156,7 +156,7 @@ fn follow_words(at: usize, depth: usize, pages: usize) -> bool {
         for word in &words[..len / size_of::<usize>()] {
             if pool::contains(*word) && !pool::is_foreign(*word) {
                 found = true;
-                touch(*word, ((pages - 1) * PAGE_SIZE).min(pool::window().end - word));
+                touch(*word, ((pages - 1) * PAGE_SIZE).min(pool::end_of(*word) - word));
                 if depth > 1 {
                     follow_words(*word, depth - 1, pages);
                 }

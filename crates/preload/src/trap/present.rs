@@ -55,7 +55,7 @@ pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
     let is_first = record.tries.is_first();
     record.tries.touch(|pages| {
         for argument in managed(&arguments) {
-            touch(argument, ((pages - 1) * PAGE_SIZE).min(pool::window().end - argument));
+            touch(argument, ((pages - 1) * PAGE_SIZE).min(pool::end_of(argument) - argument));
         }
         nested(record.number as i64, &arguments);
         if !is_first && follows(record.number as i64) {

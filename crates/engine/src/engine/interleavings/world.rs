@@ -65,7 +65,7 @@ impl World {
         let engine = Engine::over(config, stats, memory).unwrap();
         let map =
             engine.space.map(None, pages << PAGE_SHIFT, Prot::READ_WRITE, MapFlags::default());
-        let first = engine.memory.page(map.unwrap());
+        let first = engine.memory.places.page(map.unwrap()).unwrap();
         World {
             engine: Arc::new(engine),
             first,

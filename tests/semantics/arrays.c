@@ -1,0 +1,206 @@
+/*
+ * The large arrays of a program, which no call has mapped: they are memory like any other, also for
+ * system calls, signals and children, and where the program maps something else in their place.
+ */
+#include "common.h"
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <ucontext.h>
+
+#define BYTES (48 * MIB)
+#define PAGES (BYTES / PAGE)
+
+/* Three times the budget, and some for other uses. */
+static char array[BYTES] __attribute__((aligned(4096)));
+static char other[4 * MIB] __attribute__((aligned(4096)));
+static char stack[MIB] __attribute__((aligned(4096)));
+static pthread_mutex_t locks[4 * MIB / sizeof(pthread_mutex_t)];
+static int small = 5;
+
+static void read_and_written(void)
+{
+    check(nonzero(array, BYTES) == 0, "they begin as zeros");
+    fill(array, PAGES, 1);
+    check(bad_pages(array, PAGES, 1) == 0, "what was written is there");
+    check(small == 5, "and what lies beside them");
+}
+
+/* Each call meets pages that are out. */
+static void handed_to_calls(void)
+{
+    int ends[2], sockets[2];
+    FILE *file = tmpfile();
+    if (!file || pipe(ends) != 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0)
+        die("files");
+    int fd = fileno(file);
+    check(pwrite(fd, array, BYTES, 0) == (ssize_t)BYTES, "write");
+    memset(array, 0, BYTES);
+    check(pread(fd, array, BYTES, 0) == (ssize_t)BYTES, "read");
+    check(bad_pages(array, PAGES, 1) == 0, "what came back is right");
+    struct iovec *pieces = (struct iovec *)(void *)(array + 7 * MIB);
+    memcpy(other, pieces, PAGE);
+    for (size_t n = 0; n < 16; n++)
+        pieces[n] = (struct iovec){array + 16 * MIB + n * 2 * MIB, 64};
+    fill(other + MIB, 1, 3);
+    nonzero(array + 40 * MIB, 8 * MIB);
+    check(pwritev(fd, pieces, 16, 0) == 16 * 64, "a vector, and what it points to");
+    char first[64];
+    check(pread(fd, first, 64, 15 * 64) == 64 && memcmp(first, array + 46 * MIB, 64) == 0,
+          "its last piece");
+    memcpy(pieces, other, PAGE);
+    check(write(ends[1], array + 3 * MIB, 100) == 100 && read(ends[0], array + 9 * MIB, 100) == 100
+              && memcmp(array + 3 * MIB, array + 9 * MIB, 100) == 0,
+          "a pipe");
+    fill(array + 9 * MIB, 1, 1 + 9 * MIB / PAGE);
+    check(send(sockets[0], array + 5 * MIB, 3000, 0) == 3000
+              && recv(sockets[1], other, 3000, MSG_WAITALL) == 3000
+              && memcmp(other, array + 5 * MIB, 3000) == 0,
+          "a socket");
+    struct timespec *now = (struct timespec *)(void *)(other + 2 * MIB);
+    check(clock_gettime(CLOCK_REALTIME, now) == 0 && now->tv_sec > 0, "the time");
+    check(getcwd(other + 3 * MIB, PAGE) == other + 3 * MIB && other[3 * MIB] == '/', "a path");
+    fclose(file);
+    memset(other, 0, sizeof other);
+    for (int n = 0; n < 2; n++)
+        close(ends[n]), close(sockets[n]);
+    check(bad_pages(array, PAGES, 1) == 0, "the rest has not changed");
+}
+
+static volatile sig_atomic_t handled;
+
+static void on_signal(int signal)
+{
+    char local[1000];
+    memset(local, signal, sizeof local);
+    handled += local[999];
+}
+
+static void signal_stack(void)
+{
+    stack_t ours = {.ss_sp = stack, .ss_size = sizeof stack}, none = {.ss_flags = SS_DISABLE};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK};
+    check(sigaltstack(&ours, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0, "sigaltstack");
+    nonzero(array, BYTES);
+    raise(SIGUSR1);
+    check(handled == SIGUSR1, "a handler on a stack in an array");
+    sigaltstack(&none, NULL);
+}
+
+static ucontext_t here, there;
+
+static void aside(void)
+{
+    char local[64 * 1024];
+    for (int round = 0; round < 3; round++) {
+        memset(local, round, sizeof local);
+        swapcontext(&there, &here);
+        check(local[0] == round && local[sizeof local - 1] == round, "its frames are kept");
+    }
+}
+
+static void coroutine(void)
+{
+    getcontext(&there);
+    there.uc_stack = (stack_t){.ss_sp = stack, .ss_size = sizeof stack};
+    there.uc_link = &here;
+    makecontext(&there, aside, 0);
+    for (int round = 0; round < 4; round++) {
+        swapcontext(&here, &there);
+        nonzero(array, BYTES);
+    }
+}
+
+static void *worker(void *first)
+{
+    size_t count = sizeof locks / sizeof *locks;
+    for (size_t n = (size_t)first; n < count; n += 97) {
+        pthread_mutex_lock(&locks[n]);
+        other[n % sizeof other]++;
+        pthread_mutex_unlock(&locks[n]);
+    }
+    return NULL;
+}
+
+static void threads_and_locks(void)
+{
+    pthread_t threads[4];
+    for (size_t n = 0; n < sizeof locks / sizeof *locks; n++)
+        pthread_mutex_init(&locks[n], NULL);
+    for (size_t n = 0; n < 4; n++)
+        pthread_create(&threads[n], NULL, worker, (void *)0);
+    for (int n = 0; n < 4; n++)
+        pthread_join(threads[n], NULL);
+    long sum = 0;
+    for (size_t n = 0; n < sizeof other; n++)
+        sum += other[n];
+    check(sum == 4 * (long)((sizeof locks / sizeof *locks + 96) / 97), "locks in an array");
+    memset(other, 0, sizeof other);
+}
+
+static void child(void)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        size_t bad = bad_pages(array, PAGES, 1);
+        fill(array, PAGES, 100000);
+        bad += bad_pages(array, PAGES, 100000);
+        if (bad == 0)
+            execlp("sh", "sh", "-c", "exit 7", (char *)NULL);
+        _exit(1);
+    }
+    check(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 7,
+          "a child has what its parent had, and its own");
+    check(bad_pages(array, PAGES, 1) == 0, "its parent keeps what it had");
+}
+
+static void changed(void)
+{
+    char *part = array + 8 * MIB, *moved;
+    check(madvise(part, MIB, MADV_DONTNEED) == 0 && nonzero(part, MIB) == 0, "MADV_DONTNEED");
+    check(mprotect(part, MIB, PROT_READ) == 0, "mprotect");
+    int ends[2];
+    check(pipe(ends) == 0 && write(ends[1], "x", 1) == 1 && read(ends[0], part, 1) == -1
+              && errno == EFAULT,
+          "a call cannot write what the program cannot");
+    close(ends[0]), close(ends[1]);
+    check(mprotect(part, MIB, PROT_READ | PROT_WRITE) == 0, "and back");
+    fill(part, MIB / PAGE, 1 + 8 * MIB / PAGE);
+    check(mlock(array, PAGE) == 0 && munlock(array, PAGE) == 0, "mlock");
+    /* Something else in its place. */
+    FILE *file = tmpfile();
+    if (!file || ftruncate(fileno(file), MIB) != 0 || pwrite(fileno(file), "file", 4, 0) != 4)
+        die("tmpfile");
+    check(mmap(part, MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fileno(file), 0) == part
+              && memcmp(part, "file", 4) == 0,
+          "a file over a part");
+    fclose(file);
+    check(mmap(part, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0)
+                  == part
+              && nonzero(part, MIB) == 0,
+          "and memory again");
+    fill(part, MIB / PAGE, 1 + 8 * MIB / PAGE);
+    check(bad_pages(array, PAGES, 1) == 0, "all is there");
+    moved = mremap(part, MIB, MIB, MREMAP_MAYMOVE | MREMAP_FIXED, other + MIB);
+    check(moved == other + MIB && bad_pages(moved, MIB / PAGE, 1 + 8 * MIB / PAGE) == 0,
+          "moved to another array");
+    moved = mremap(array, 4 * MIB, 12 * MIB, MREMAP_MAYMOVE);
+    check(moved != MAP_FAILED && bad_pages(moved, 4 * MIB / PAGE, 1) == 0
+              && nonzero(moved + 4 * MIB, 8 * MIB) == 0,
+          "moved away, where it can grow");
+    check(munmap(moved, 12 * MIB) == 0 && munmap(array + 20 * MIB, 4 * MIB) == 0, "munmap");
+    check(bad_pages(array + 24 * MIB, 24 * MIB / PAGE, 1 + 24 * MIB / PAGE) == 0,
+          "and the rest is there");
+}
+
+int main(void)
+{
+    read_and_written();
+    handed_to_calls();
+    signal_stack();
+    coroutine();
+    threads_and_locks();
+    child();
+    changed();
+    return finish();
+}
