@@ -128,7 +128,7 @@ fn each_way_to_execute() {
     }
 }
 
-/// What is linked statically is not managed, and passes its environment on.
+/// What is linked statically passes its environment on.
 #[test]
 fn beyond_a_static_program() {
     let leads = word(SCRATCH.compile("leads.c", &["-static"]));

@@ -380,7 +380,8 @@ fn shared_memory_of_python_is_told() {
 #[test]
 fn memory_of_static_programs_is_told() {
     let script = format!("{} heap 40 2000; true", beyond(&["-static"]));
-    let Some((outcome, told)) = managed("static", &["--", "sh", "-c", &script]) else { return };
+    let args = ["--fault", "thread", "--", "sh", "-c", &script];
+    let Some((outcome, told)) = managed("static", &args) else { return };
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "kept\n"), "{outcome:?}");
     assert!(line_about(&outcome).contains(", which is statically linked, had "), "{outcome:?}");
     let outside = &told["unmanaged"]["outside"];
@@ -406,14 +407,23 @@ fn what_is_managed_is_not_told() {
 fn a_strict_job_executes_nothing_that_cannot_be_managed() {
     let Some(overspill) = overspill(&SCRATCH) else { return };
     let program = beyond(&["-static"]);
-    let strict = |command: &[&str]| {
+    let loaded = format!("{program} heap 40 1; exit $?");
+    let by = |fault: &str, command: &[&str]| {
         let mut run = Command::new(overspill);
-        clean(&mut run).args(["run", "--memory", "64M", "--strict", "--"]).args(command);
+        let args = ["run", "--memory", "64M", "--fault", fault, "--strict", "--"];
+        clean(&mut run).args(args).args(command);
         process::run(&mut run, TIME_LIMIT)
     };
+    let strict = |command: &[&str]| by("thread", command);
     let outcome = strict(&[&program, "heap", "1", "1"]);
     assert_eq!((outcome.status, outcome.stdout.as_str()), (125, ""), "{outcome:?}");
-    assert!(outcome.stderr.contains("is statically linked, so the preload library"), "{outcome:?}");
+    assert!(outcome.stderr.contains("is statically linked, so its memory"), "{outcome:?}");
+    // By signal they are loaded.
+    for command in [&[program.as_str(), "heap", "40", "1"][..], &["sh", "-c", &loaded]] {
+        let outcome = by("signal", command);
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "kept\n"), "{outcome:?}");
+        assert_eq!(outcome.stderr, "");
+    }
     let python = "import os, subprocess, sys\n\
         path = sys.argv[1]\n\
         file = os.open(path, os.O_RDONLY)\n\

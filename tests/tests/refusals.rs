@@ -107,7 +107,8 @@ fn a_static_program() {
     if compiled.status != 0 {
         return skipped(&format!("nothing can be linked statically here: {}", compiled.stderr));
     }
-    refused(&overspill_run(&["--", shown(&program)]), 125, &["statically linked"]);
+    let by_thread = ["--fault", "thread", "--", shown(&program)];
+    refused(&overspill_run(&by_thread), 125, &["statically linked"]);
 }
 
 #[test]

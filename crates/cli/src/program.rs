@@ -22,16 +22,28 @@ pub mod preload;
 /// What execvp(3) searches where PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
+/// What is to be executed.
+#[derive(Debug, PartialEq)]
+pub struct Program {
+    /// Its file.
+    pub path: PathBuf,
+    /// Whether what runs in the end has no dynamic loader, so that the preload library loads it.
+    pub is_static: bool,
+    /// Whether that is the file itself.
+    pub is_loaded: bool,
+}
+
 /// Finds the program of a command line and checks that it can be run with its memory managed.
-pub fn check(command: &[OsString], library: &Library) -> Result<PathBuf, Failure> {
+pub fn check(command: &[OsString], library: &Library) -> Result<Program, Failure> {
     let search = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     check_with(command, library, &search)
 }
 
-fn check_with(command: &[OsString], library: &Library, search: &OsStr) -> Result<PathBuf, Failure> {
+fn check_with(command: &[OsString], library: &Library, search: &OsStr) -> Result<Program, Failure> {
     let program = find(&command[0], search)?;
     let mut path = program.clone();
     let mut argv = command.to_vec();
+    let (mut is_static, mut is_interpreter) = (false, false);
     for _ in 0..CHAIN_MAX {
         match look(&path)? {
             Kind::Unreadable => break,
@@ -45,9 +57,14 @@ fn check_with(command: &[OsString], library: &Library, search: &OsStr) -> Result
                     [interpreter.path.clone().into()].into_iter().chain(interpreter.argument),
                 );
                 path = interpreter.path;
+                is_interpreter = true;
             }
             Kind::Binary(elf) => {
+                is_static = elf.loader.is_none() && !is_loader(&path);
                 check_binary(&path, &elf, library)?;
+                if is_static && is_interpreter {
+                    return Err(static_interpreter(&path));
+                }
                 if !is_env(path.file_name()) {
                     break;
                 }
@@ -55,13 +72,14 @@ fn check_with(command: &[OsString], library: &Library, search: &OsStr) -> Result
                     EnvCommand::Runs(command) => {
                         path = find(&command[0], search)?;
                         argv = command;
+                        (is_static, is_interpreter) = (false, false);
                     }
                     EnvCommand::Unknown => break,
                 }
             }
         }
     }
-    Ok(program)
+    Ok(Program { is_loaded: is_static && path == program, is_static, path: program })
 }
 
 /// The file that a name stands for: itself if it holds a slash, else the first executable in the
@@ -165,14 +183,9 @@ fn check_binary(path: &Path, elf: &Elf, library: &Library) -> Result<(), Failure
         ));
     }
     match &elf.loader {
-        // The loader itself, run as a program, has no loader and honours LD_PRELOAD.
-        None if is_loader(path) => {}
-        None => {
-            return refuse(format!(
-                "'{name}' is statically linked, so the preload library cannot reach its memory: \
-                 use a dynamically linked build of it"
-            ));
-        }
+        // The loader itself, run as a program, has no loader and honours LD_PRELOAD. The library
+        // loads static programs.
+        None => {}
         Some(loader) => {
             fs::metadata(loader)
                 .map_err(|error| missing_interpreter("dynamic loader", loader, path, error))?;
@@ -194,6 +207,15 @@ fn check_binary(path: &Path, elf: &Elf, library: &Library) -> Result<(), Failure
         ));
     }
     Ok(())
+}
+
+/// The kernel executes an interpreter by itself.
+fn static_interpreter(path: &Path) -> Failure {
+    let name = path.display();
+    Failure::own(format!(
+        "the interpreter '{name}' is statically linked, so the preload library cannot reach its \
+         memory: run '{name}' with the script as its argument"
+    ))
 }
 
 #[cfg(test)]
@@ -219,7 +241,7 @@ mod tests {
             path
         }
 
-        fn check(&self, command: &[&str]) -> Result<PathBuf, Failure> {
+        fn check(&self, command: &[&str]) -> Result<Program, Failure> {
             let own = std::env::current_exe().unwrap();
             let library = Library { elf: Elf::of_file(&own).unwrap().unwrap(), path: own };
             let command: Vec<_> = command.iter().map(OsString::from).collect();
@@ -247,8 +269,8 @@ mod tests {
     fn programs_are_found_as_execvp_finds_them() {
         let room = Room::new("find");
         let path = room.file("prog", &fit(), 0o755);
-        assert_eq!(room.check(&["prog"]).unwrap(), path);
-        assert_eq!(room.check(&[path.to_str().unwrap()]).unwrap(), path);
+        assert_eq!(room.check(&["prog"]).unwrap().path, path);
+        assert_eq!(room.check(&[path.to_str().unwrap()]).unwrap().path, path);
         assert_eq!(room.refused(&["no-such-program"]).0, NOT_FOUND);
         assert_eq!(room.refused(&["/no/such/program"]).0, NOT_FOUND);
         assert_eq!(room.refused(&[""]).0, NOT_FOUND);
@@ -272,7 +294,7 @@ mod tests {
         room.file("nested", format!("#!{dir}/direct\n").as_bytes(), 0o755);
         room.file("by-env", b"#!/usr/bin/env prog\n", 0o755);
         for name in ["direct", "nested", "by-env"] {
-            assert_eq!(room.check(&[name]).unwrap(), room.0.join(name));
+            assert_eq!(room.check(&[name]).unwrap().path, room.0.join(name));
         }
         room.file("orphan", b"#!/no/such/interpreter\n", 0o755);
         let (status, sentence) = room.refused(&["orphan"]);
@@ -301,8 +323,11 @@ mod tests {
         let mut fixed = fit();
         // No program headers (e_phnum): no loader.
         fixed[56..58].fill(0);
-        room.file("static", &fixed, 0o755);
-        assert!(room.refused(&["static"]).1.contains("statically linked"));
+        let path = room.file("static", &fixed, 0o755);
+        let itself = Program { path, is_static: true, is_loaded: true };
+        assert_eq!(room.check(&["static"]).unwrap(), itself);
+        let by_env = room.check(&["env", "static"]).unwrap();
+        assert!(by_env.is_static && !by_env.is_loaded && by_env.path.ends_with("env"));
         room.file("via-static", format!("#!{}/static\n", room.0.display()).as_bytes(), 0o755);
         assert!(room.refused(&["via-static"]).1.contains("statically linked"));
         room.file("ld-test.so.1", &fixed, 0o755);

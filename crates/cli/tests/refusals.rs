@@ -171,8 +171,15 @@ fn static_programs() {
     let source = "#include <stdio.h>\nint main(void) { puts(\"ran\"); }";
     for flags in [&["-static"][..], &["-static-pie"]] {
         let Some(path) = compile("static", source, flags) else { continue };
-        let Some(command) = run(overspill(), &["--", path.to_str().unwrap()]) else { return };
-        refused(command, 125, "is statically linked");
+        let args = ["--fault", "thread", "--", path.to_str().unwrap()];
+        let Some(command) = run(overspill(), &args) else { return };
+        refused(command, 125, "with faults by signal only: use --fault signal, or a dynamically");
+        // The kernel executes an interpreter by itself.
+        let script = scratch().join("static-script");
+        fs::write(&script, format!("#!{}\n", path.display())).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        let Some(command) = run(overspill(), &["--", script.to_str().unwrap()]) else { return };
+        refused(command, 125, "with the script as its argument");
     }
 }
 

@@ -110,8 +110,15 @@ pub const FOREIGN: usize = 0x0f56_0000;
 /// The bits of a number that tell one of those.
 const FOREIGN_MASK: u32 = !0x3ff;
 
+/// The same for clone(2) where its number is loaded into a byte, as musl's does: that of a call
+/// that the kernel has never had (tuxcall).
+pub const FOREIGN_CLONE: usize = 184;
+
 /// The call that a number stands for that was put in place of its own.
 pub fn replaced(number: usize) -> Option<usize> {
+    if number == FOREIGN_CLONE {
+        return Some(Sysno::clone as usize);
+    }
     (number as u32 & FOREIGN_MASK == FOREIGN as u32).then_some(number ^ FOREIGN)
 }
 

@@ -14,6 +14,8 @@
 use self::arguments::{Arguments, SLACK, copy_all, directories, length, measure};
 use self::environment::Change;
 use self::file::File;
+use self::placed::Placing;
+use crate::load::LOADER;
 use crate::memory::copies::{self, ThreadCopies};
 use crate::memory::strings::{Strings, each, environ};
 use crate::memory::vectors::looking;
@@ -28,6 +30,7 @@ pub mod arguments;
 pub mod environment;
 pub mod file;
 pub mod first;
+pub mod placed;
 pub mod spawn;
 pub mod tracee;
 
@@ -47,7 +50,8 @@ unsafe fn execute(
     target: File,
     call: impl Fn(*const c_char, Strings, Strings) -> c_int,
 ) -> Option<c_int> {
-    if admit::refuses(target) {
+    let placing = Placing::of(target, environment);
+    if placing.is_none() && admit::refuses(target) {
         return Some(-1);
     }
     dormant::leave();
@@ -58,7 +62,7 @@ unsafe fn execute(
     };
     let looks = || looking() && (tls::blocked() != 0 || tracee::is_waiting() || managed());
     let change = Change::of(environment, target);
-    if change.is_none() && !looks() {
+    if change.is_none() && placing.is_none() && !looks() {
         return None;
     }
     // SAFETY: the caller's promise.
@@ -71,7 +75,8 @@ unsafe fn execute(
     // SAFETY: the caller's promise.
     let result = sizes.and_then(|sizes| unsafe {
         let search = matches!(target, File::Search(_));
-        execute_copies(file, arguments, variables, change, sizes, search, call)
+        let changes = (change, placing);
+        execute_copies(file, arguments, variables, changes, sizes, search, call)
     });
     let errno = result.err().unwrap_or_else(|| Errno::from_raw_os_error(sys::errno()));
     copies::forget();
@@ -84,7 +89,7 @@ unsafe fn execute_copies(
     file: *const c_char,
     arguments: Arguments,
     variables: Arguments,
-    change: Option<Change>,
+    (change, placing): (Option<Change>, Option<Placing>),
     ((bytes, count), (variable_bytes, variable_count)): ((usize, usize), (usize, usize)),
     search: bool,
     call: impl Fn(*const c_char, Strings, Strings) -> c_int,
@@ -94,7 +99,7 @@ unsafe fn execute_copies(
         let is_managed = pool::contains(file as usize);
         let mut len = if is_managed { length(file as usize)? } else { 0 };
         let name = || CStr::from_ptr(file).to_bytes();
-        let looked_for = search && !file.is_null() && !name().contains(&b'/');
+        let looked_for = search && placing.is_none() && !file.is_null() && !name().contains(&b'/');
         let mut room = bytes + variable_bytes + len + SLACK;
         if search && !file.is_null() {
             room += (count + 3) * size_of::<usize>();
@@ -108,10 +113,10 @@ unsafe fn execute_copies(
             len = name().len() + 1;
             room += places().map(|directory| directory.len() + len + SLACK).sum::<usize>();
         }
-        room += change.map_or(0, |change| change.bytes() + change.array_bytes());
+        room += added(change, placing.as_ref(), count, variable_count);
         let mut place = ThreadCopies::new(room)?;
-        let array = copy_all(&mut place, arguments, count)? as Strings;
-        let environment = match change {
+        let mut array = copy_all(&mut place, arguments, count)? as Strings;
+        let mut environment = match change {
             Some(change) => {
                 let changed = change.write(place.take(change.bytes()));
                 copy_all(&mut place, Arguments::Array(changed), each(changed).count())?
@@ -119,7 +124,11 @@ unsafe fn execute_copies(
             None => copy_all(&mut place, variables, variable_count)?,
         } as Strings;
         let mut file = file;
-        if is_managed {
+        if let Some(placing) = placing {
+            let placed = placing.write(|len| place.take(len), array, environment);
+            (array, environment) = (placed.arguments, placed.environment);
+            file = LOADER.as_ptr();
+        } else if is_managed {
             file = place.copy(file as usize, length(file as usize)?.min(len)) as *const c_char;
         }
         let (mut first, mut candidates) = (0, 0);
@@ -142,6 +151,18 @@ unsafe fn execute_copies(
         change_mask(libc::SIG_SETMASK, before);
         Err(Errno::from_raw_os_error(failure))
     }
+}
+
+/// Bytes that changes take beside so many arguments and variables.
+fn added(
+    change: Option<Change>,
+    placing: Option<&Placing>,
+    arguments: usize,
+    variables: usize,
+) -> usize {
+    let bytes = change.map_or(0, |change| change.bytes() + change.array_bytes());
+    let most = change.map_or(0, |change| change.array_bytes() / size_of::<usize>());
+    bytes + placing.map_or(0, |placing| placing.bytes(arguments, variables.max(most)))
 }
 
 /// Writes where a program may be, one path behind the other: the first, and how many.

@@ -6,8 +6,9 @@
 
 use crate::sys;
 use overspill_os::{Errno, PAGE_SIZE};
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ops::{ControlFlow, Range};
+use std::sync::OnceLock;
 use syscalls::Sysno;
 
 /// Addresses of a library's parts.
@@ -79,9 +80,11 @@ pub fn of(address: usize) -> Option<Image> {
     found
 }
 
-/// What of the data of the program and its libraries no file holds, where it is large: arrays, most
-/// likely. Not its first pages, in which variables of the C library's may lie. At most so many
-/// ranges, of whole pages.
+/// What of the program's data no file holds, where it is large: arrays, most likely. Not its first
+/// pages, in which variables of the C library's may lie. At most so many ranges, of whole pages.
+///
+/// Not in a program with the runtime of a sanitizer, whose own variables lie there too: it touches
+/// them while it blocks all signals, by instructions of its own.
 pub fn arrays(most: usize) -> Vec<Range<usize>> {
     /// From so much on: less is not worth an engine.
     const LEAST: usize = 4 << 20;
@@ -89,10 +92,6 @@ pub fn arrays(most: usize) -> Vec<Range<usize>> {
     let mut arrays = Vec::new();
     each(|image, headers| {
         let loaded = segments(image, headers, libc::PT_LOAD);
-        let is_this = |range: Range<usize>| range.contains(&(self::arrays as *const () as usize));
-        if loaded.clone().any(|(_, range)| is_this(range)) {
-            return ControlFlow::Continue(());
-        }
         for (header, range) in loaded.filter(|(header, _)| header.p_flags & libc::PF_W != 0) {
             let in_file = (range.start + header.p_filesz as usize).next_multiple_of(PAGE_SIZE);
             let array = in_file.next_multiple_of(SKIPPED)..range.end.next_multiple_of(PAGE_SIZE);
@@ -100,9 +99,27 @@ pub fn arrays(most: usize) -> Vec<Range<usize>> {
                 arrays.push(array);
             }
         }
-        ControlFlow::Continue(())
+        // The program is the first.
+        ControlFlow::Break(())
     });
+    // A look-up takes its time.
+    arrays.retain(|_| !is_sanitized());
     arrays
+}
+
+/// Whether such a runtime is there: it puts functions about signals before ours.
+fn is_sanitized() -> bool {
+    let library = |address: *const c_void| {
+        let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: the loader writes the structure, for which zero is right too.
+        unsafe {
+            libc::dladdr(address, info.as_mut_ptr());
+            info.assume_init().dli_fbase
+        }
+    };
+    // SAFETY: the name is a string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"sigaction".as_ptr()) };
+    library(found) != library(is_sanitized as *const c_void)
 }
 
 /// The code of all that is loaded at a place of its own in each process: libraries, and programs
@@ -134,8 +151,53 @@ pub struct Executable {
     pub is_go: bool,
 }
 
+/// A program that was loaded here in place of the one that the loader knows.
+struct Placed {
+    base: usize,
+    headers: &'static [libc::Elf64_Phdr],
+    file: &'static CStr,
+}
+
+static PLACED: OnceLock<Placed> = OnceLock::new();
+
+/// What was loaded at an address, of a file, is the program from now on.
+pub fn place(base: usize, headers: &'static [libc::Elf64_Phdr], file: &'static CStr) {
+    let _ = PLACED.set(Placed { base, headers, file });
+}
+
+/// Whether the program was loaded here.
+pub fn is_placed() -> bool {
+    PLACED.get().is_some()
+}
+
+/// The longest path of that kind, with its end.
+pub const LINK_MAX: usize = 32;
+
+/// Whether a path is that by which a process names the program that it runs.
+pub fn names_program(path: &[u8]) -> bool {
+    let own = |process: &[u8]| {
+        let number = std::str::from_utf8(process).ok().and_then(|text| text.parse().ok());
+        process == b"self" || number == Some(std::process::id())
+    };
+    path.strip_prefix(b"/proc/").and_then(|rest| rest.strip_suffix(b"/exe")).is_some_and(own)
+}
+
+/// The file of the program.
+pub fn file() -> &'static CStr {
+    PLACED.get().map_or(c"/proc/self/exe", |placed| placed.file)
+}
+
 /// The program itself, of whose code the first segment is looked at.
 pub fn executable() -> Option<Executable> {
+    if let Some(Placed { base, headers, .. }) = PLACED.get() {
+        // SAFETY: zero is right for the rest.
+        let mut info: libc::dl_phdr_info = unsafe { std::mem::zeroed() };
+        info.dlpi_addr = *base as u64;
+        info.dlpi_phdr = headers.as_ptr();
+        info.dlpi_phnum = headers.len() as u16;
+        // SAFETY: it says what is loaded.
+        return unsafe { read(&info) };
+    }
     let mut found = None;
     each(|info, _| {
         // SAFETY: the entry is the loader's.
@@ -157,11 +219,15 @@ unsafe fn read(info: &libc::dl_phdr_info) -> Option<Executable> {
     };
     let code = headers.iter().find(is_code)?;
     let start = (info.dlpi_addr + code.p_vaddr) as usize;
-    let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
-    let entries = (info.dlpi_addr + dynamic.p_vaddr) as *const [usize; 2];
-    let count = dynamic.p_memsz as usize / size_of::<[usize; 2]>();
-    // SAFETY: the table is part of the loaded program.
-    let mut entries = unsafe { std::slice::from_raw_parts(entries, count) }.iter();
+    let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC);
+    let mut entries = dynamic
+        .map_or(&[][..], |dynamic| {
+            let entries = (info.dlpi_addr + dynamic.p_vaddr) as *const [usize; 2];
+            let count = dynamic.p_memsz as usize / size_of::<[usize; 2]>();
+            // SAFETY: the table is part of the loaded program.
+            unsafe { std::slice::from_raw_parts(entries, count) }
+        })
+        .iter();
     let prot = [(libc::PF_R, libc::PROT_READ), (libc::PF_W, libc::PROT_WRITE)];
     let prot = prot.iter().filter(|(flag, _)| code.p_flags & flag != 0);
     Some(Executable {

@@ -12,9 +12,11 @@
 
 use crate::alloc::{self, entries, loader};
 use crate::config::Asked;
+use crate::load::{self, Program};
+use crate::memory::strings::Strings;
 use crate::signals::altstack;
 use crate::{calls, config, delivery, dma, dormant, exec, fork, gate, heap, image, inline, pool};
-use crate::{sys, syscall, trap};
+use crate::{sys, trap};
 use overspill::config::{Config, Delivery};
 use overspill_os::{beside, observer, rest, thread};
 use std::ffi::{CStr, c_char, c_int};
@@ -46,8 +48,43 @@ unsafe extern "C" fn constructor(
     arguments: *const *const c_char,
     variables: *const *const c_char,
 ) {
-    // SAFETY: the loader passes both.
-    unsafe { exec::first::give_way(arguments, variables) };
+    // SAFETY: the loader passes both, with what the kernel has put behind them.
+    unsafe {
+        exec::first::give_way(arguments, variables);
+        let program = load::asked(variables).map(|file| place(file, arguments, variables));
+        begin(variables);
+        if let Some(program) = program {
+            program.enter(arguments, variables);
+        }
+    }
+}
+
+/// Puts the program of a file into the process, or executes it without an engine where that cannot
+/// be.
+///
+/// # Safety
+///
+/// As for [`Program::enter`].
+unsafe fn place(file: &'static CStr, arguments: Strings, variables: Strings) -> &'static Program {
+    match Program::map(file) {
+        Ok(program) => {
+            let program: &'static Program = Box::leak(Box::new(program));
+            image::place(program.base, &program.headers, &program.path);
+            program.take_name();
+            program
+        }
+        Err(_) => {
+            // SAFETY: the caller's promise.
+            let errno = unsafe { load::execute_plainly(file, arguments, variables) };
+            fail(&format!("'{}' cannot be executed ({errno})", file.to_string_lossy()))
+        }
+    }
+}
+
+/// # Safety
+///
+/// The environment of the process.
+unsafe fn begin(variables: Strings) {
     fork::register();
     altstack::init();
     // SAFETY: the loader passes the environment.
@@ -97,11 +134,15 @@ unsafe extern "C" fn constructor(
             }
             delivery::put_filter(&asked);
             dma::begin();
+            if asked.config.run_dir.is_some() && !delivery::is_by_thread(&asked) {
+                exec::placed::begin();
+            }
             if !has_ours {
                 // It may hold its lock while it maps memory, so nothing wakes for that yet.
                 entries::begin_theirs();
             }
-            let is_seen = asked.config.delivery == Delivery::Signal && inline::maps();
+            let is_seen =
+                asked.config.delivery == Delivery::Signal && (image::is_placed() || inline::maps());
             dormant::begin(asked, start_engine, fail);
             if !sleeps || is_seen {
                 dormant::wake();
@@ -132,7 +173,8 @@ fn start_engine(asked: Asked) -> Result<(), String> {
     }
     pool::create(config)?;
     if pool::signal_delivery() {
-        trap::map_by(syscall::mapping);
+        trap::map_by(inline::own);
+        trap::lead_by(exec::placed::lead);
         inline::start().map_err(|errno| {
             format!("the code of this Go program cannot be changed here ({errno})")
         })?;

@@ -8,8 +8,9 @@
 //! ([`seccomp::FOREIGN`]). The handler of SIGSYS does what the function here of that name does
 //! ([`call`]).
 //!
-//! - [`REPLACED`] are the calls that the engine must see. All others are made as they are, and
-//!   stopped for their addresses as anybody's ([`crate::trap`]).
+//! - [`SEEN`] are the calls that the engine must see, [`FOLLOWED`] those whose pointers may hide
+//!   others. The rest are made as they are, and stopped for their addresses as anybody's
+//!   ([`crate::trap`]).
 //! - Between number and `syscall` are only instructions that leave the number alone and lead
 //!   straight on ([`step`]). Who jumps in between has loaded another number.
 //! - A number in a register that comes from elsewhere (Go's `syscall` package) is not found, nor
@@ -27,14 +28,29 @@ use crate::route::pages_touched;
 use crate::signals::registers::Registers;
 use crate::signals::{self, altstack, masks};
 use crate::sys::failure;
-use crate::{fork, image, map, pool, sandbox, sys, syscall, thread, trap};
+use crate::{credentials, data_end, fork, image, map, pool, sandbox, sys, syscall, thread, trap};
 use overspill_os::foreign::{self, Beginning, Begun};
 use overspill_os::{Errno, confined, pointer, seccomp, tls};
 use std::ffi::c_int;
 use syscalls::{Sysno, raw_syscall};
 
-/// Calls whose numbers are replaced.
-const REPLACED: [i64; 25] = [
+/// Calls that the engine must see.
+const SEEN: [i64; 40] = [
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setgroups,
+    libc::SYS_capset,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_dup2,
+    libc::SYS_dup3,
+    libc::SYS_brk,
+    libc::SYS_readlink,
+    libc::SYS_readlinkat,
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mprotect,
@@ -62,6 +78,37 @@ const REPLACED: [i64; 25] = [
     libc::SYS_rseq,
 ];
 
+/// Calls that follow pointers behind their arguments, which may be managed where these are not: on
+/// the stack; and those that may be for the file of the program. They are made as those that are
+/// stopped for their arguments.
+const FOLLOWED: [i64; 20] = [
+    libc::SYS_open,
+    libc::SYS_openat,
+    libc::SYS_io_submit,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_vmsplice,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_ioctl,
+    libc::SYS_setsockopt,
+];
+
+/// Whether the number of a call is replaced.
+fn is_replaced(number: u32) -> bool {
+    SEEN.contains(&number.into()) || FOLLOWED.contains(&number.into())
+}
+
 /// The longest code of an executable that is looked at, which takes 0.3 ms a MiB: one that has
 /// libraries will mostly leave such calls to them. Go's does not: with cgo it maps memory by the C
 /// library, and gives it back by calls of its own.
@@ -72,6 +119,8 @@ const MOST_WITH_LIBRARIES: usize = 8 << 20;
 const LOADS: [&[u8]; 2] = [&[0xb8], &[0x48, 0xc7, 0xc0]];
 const NUMBER_BYTES: usize = 4;
 const SYSCALL_BYTES: usize = 2;
+/// `xor eax, eax` and `mov al, 56`: clone(2) in musl.
+const CLONE_BY_BYTE: [u8; 4] = [0x31, 0xc0, 0xb0, 56];
 /// How far before a `syscall` its number is looked for.
 const BEFORE_MAX: usize = 48;
 
@@ -80,6 +129,8 @@ const BEFORE_MAX: usize = 48;
 struct Site {
     at: usize,
     number: u32,
+    /// Whether it has one byte, and not four.
+    is_byte: bool,
 }
 
 /// Bytes of the operand of an instruction that names memory or a register, with its first byte;
@@ -156,6 +207,13 @@ fn leads(code: &[u8], mut from: usize, to: usize) -> bool {
 /// The number that a `syscall` is made with, if it is one to be replaced.
 fn site(code: &[u8], syscall: usize) -> Option<Site> {
     let first = syscall.saturating_sub(BEFORE_MAX);
+    let by_byte = code[first..syscall].windows(CLONE_BY_BYTE.len());
+    if let Some(at) = by_byte.clone().rposition(|bytes| bytes == CLONE_BY_BYTE)
+        && leads(code, first + at + CLONE_BY_BYTE.len(), syscall)
+    {
+        let at = first + at + CLONE_BY_BYTE.len() - 1;
+        return Some(Site { at, number: libc::SYS_clone as u32, is_byte: true });
+    }
     let last = syscall.checked_sub(NUMBER_BYTES)?;
     (first..=last).rev().find_map(|at| {
         let before = &code[..at];
@@ -167,8 +225,11 @@ fn site(code: &[u8], syscall: usize) -> Option<Site> {
             return None;
         }
         let number = u32::from_le_bytes(code[at..at + NUMBER_BYTES].try_into().ok()?);
-        let is_replaced = REPLACED.contains(&number.into());
-        (is_replaced && leads(code, at + NUMBER_BYTES, syscall)).then_some(Site { at, number })
+        (is_replaced(number) && leads(code, at + NUMBER_BYTES, syscall)).then_some(Site {
+            at,
+            number,
+            is_byte: false,
+        })
     })
 }
 
@@ -179,7 +240,7 @@ fn sites(executable: &image::Executable) -> Vec<Site> {
     let mut found = Vec::new();
     let code = executable.code.clone();
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::open(c"/proc/self/exe", flags, rustix::fs::Mode::empty()) else {
+    let Ok(file) = rustix::fs::open(image::file(), flags, rustix::fs::Mode::empty()) else {
         return found;
     };
     let mut bytes = vec![0; CHUNK.min(code.len())];
@@ -195,7 +256,7 @@ fn sites(executable: &image::Executable) -> Vec<Site> {
         found.extend(
             calls
                 .filter_map(|at| site(chunk, at))
-                .map(|Site { at, number }| Site { at: code.start + done + at, number }),
+                .map(|site| Site { at: code.start + done + site.at, ..site }),
         );
         if len <= AGAIN || done + len >= code.len() {
             break;
@@ -248,7 +309,7 @@ pub fn start() -> Result<(), Errno> {
     let _internal = tls::Internal::enter();
     let Some(executable) = looked_at() else { return Ok(()) };
     trap::answer_replaced_by(call);
-    for Site { at, number } in sites(&executable) {
+    for Site { at, number, is_byte } in sites(&executable) {
         let Some(pages) = pages_touched(at, NUMBER_BYTES) else { continue };
         let protect = |prot| {
             // SAFETY: code keeps its protection, or gets more.
@@ -261,7 +322,9 @@ pub fn start() -> Result<(), Errno> {
         // SAFETY: the code's memory, which can be written now; nobody else runs. It may not be what
         // is in the file: then it stays.
         unsafe {
-            if place.read_unaligned() == number {
+            if is_byte && place.cast::<u8>().read() == number as u8 {
+                place.cast::<u8>().write(seccomp::FOREIGN_CLONE as u8);
+            } else if !is_byte && place.read_unaligned() == number {
                 place.write_unaligned(seccomp::FOREIGN as u32 | number);
             }
         }
@@ -277,6 +340,9 @@ pub fn start() -> Result<(), Errno> {
 /// `context` is what the kernel has passed to the handler.
 unsafe fn call(context: &mut libc::ucontext_t, number: usize) {
     let mut registers = Registers(&mut context.uc_mcontext.gregs);
+    if FOLLOWED.contains(&(number as i64)) {
+        return trap::begin(&mut registers, number);
+    }
     let arguments = registers.arguments();
     let [a, b, c, d, e, _] = arguments;
     let sp = registers.get(libc::REG_RSP);
@@ -297,9 +363,16 @@ unsafe fn call(context: &mut libc::ucontext_t, number: usize) {
                 of_c(sandbox::by_number([a, b, c], kernel))
             }
             libc::SYS_exit_group => crate::alloc::entries::exit(a as c_int),
+            libc::SYS_brk if image::is_placed() => Ok(data_end::set(a)),
             libc::SYS_set_tid_address => kept_present(a, size_of::<i32>()),
             libc::SYS_set_robust_list | libc::SYS_rseq => kept_present(a, b),
-            number => syscall::mapping(number, arguments).unwrap_or(Err(AGAIN)),
+            libc::SYS_close | libc::SYS_close_range | libc::SYS_dup2 | libc::SYS_dup3 => {
+                syscall::of_descriptors(number as i64, arguments).map_or(Err(AGAIN), of_c)
+            }
+            number => {
+                credentials::by_number(number, [a, b, c]);
+                own(number, arguments).unwrap_or(Err(AGAIN))
+            }
         }
     };
     let mut registers = Registers(&mut context.uc_mcontext.gregs);
@@ -308,6 +381,38 @@ unsafe fn call(context: &mut libc::ucontext_t, number: usize) {
         Ok(value) => registers.set(libc::REG_RAX, value),
         Err(errno) => registers.set(libc::REG_RAX, failure(errno.raw_os_error())),
     }
+}
+
+/// A call that the engine does itself, whoever makes it: about mappings, or, in a program that was
+/// loaded here, about its file.
+///
+/// # Safety
+///
+/// As for the system call.
+pub unsafe fn own(number: i64, arguments: [usize; 6]) -> Option<Result<usize, Errno>> {
+    let [a, b, c, d, ..] = arguments;
+    let link = match number {
+        libc::SYS_readlink => link_to_own_file(a, b, c),
+        libc::SYS_readlinkat => link_to_own_file(b, c, d),
+        _ => None,
+    };
+    // SAFETY: the caller's promise.
+    link.or_else(|| unsafe { syscall::mapping(number, arguments) })
+}
+
+/// What the link to the file of a program says that was loaded here, instead of the loader's file.
+fn link_to_own_file(path: usize, place: usize, len: usize) -> Option<Result<usize, Errno>> {
+    let mut name = [0; image::LINK_MAX];
+    let name_len = image::is_placed().then(|| memory::read_string(path, &mut name)).flatten()?;
+    if !image::names_program(&name[..name_len]) {
+        return None;
+    }
+    let file = image::file().to_bytes();
+    let written = file.iter().take(len).enumerate().all(|(n, byte)| {
+        // SAFETY: the program has handed the place to a call that writes there.
+        unsafe { memory::write(place + n, *byte) }
+    });
+    Some(if written { Ok(file.len().min(len)) } else { Err(Errno::FAULT) })
 }
 
 /// That a call is to be made as it is: an error that no call of the program's comes to have here.
@@ -491,6 +596,9 @@ mod tests {
             let code = [&[0xb8, 9, 0, 0, 0][..], between].concat();
             assert_eq!(found(&code), None, "{between:x?}");
         }
+        // A byte, as in musl: mov r11, rdi between.
+        assert_eq!(found(&[0x31, 0xc0, 0xb0, 56, 0x49, 0x89, 0xfb]), Some((3, 56)));
+        assert_eq!(found(&[0x31, 0xc0, 0xb0, 57]), None);
         // r8 is not rax.
         assert_eq!(found(&[0xb8, 9, 0, 0, 0, 0x4d, 0x89, 0xc0]), Some((1, 9)));
     }
@@ -500,7 +608,7 @@ mod tests {
         let executable = image::executable().unwrap();
         let own = the_executable_is_read_as_it_is_in_memory as *const () as usize;
         assert!(executable.code.contains(&own) && executable.has_libraries);
-        for Site { at, number } in sites(&executable) {
+        for Site { at, number, .. } in sites(&executable) {
             // SAFETY: code of this program.
             assert_eq!(unsafe { (at as *const u32).read_unaligned() }, number);
         }

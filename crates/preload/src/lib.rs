@@ -13,7 +13,7 @@
 //! - [`pool`]: the one pool of the process. [`dormant`]: processes without one. [`own_stack`]: a
 //!   stack for our steps.
 //! - [`memory`]: what the program hands to a call, and may not be there; made present, copied, or
-//!   looked at for addresses.
+//!   looked at for addresses. [`load`]: programs without a loader.
 //! - [`userfaultfd`], [`nested`], [`robust`]: memory that others know of.
 //! - [`signals`]: masks, handlers and signal stacks of the program.
 //! - [`trap`], [`calls`], [`streams`], [`sandbox`]: system calls on managed memory, in signal
@@ -22,8 +22,8 @@
 //! - [`gate`], [`map`], [`alloc`]: mappings, and the program's heap.
 //! - [`fds`], [`dma`]: descriptors, and what devices write to.
 //! - [`exec`], [`credentials`], [`stdio`], [`thread`], [`fork`]: processes and threads.
-//! - [`mod@syscall`]: all of it by number. [`inline`]: by instructions of the program's own.
-//!   [`init`]: the beginning.
+//! - [`mod@syscall`]: all of it by number. [`inline`]: by instructions of the program's own, with
+//!   [`data_end`]. [`init`]: the beginning.
 //!
 //! Context: [`overspill_os::tls`] says for each thread whether it runs the program's own code. Only
 //! then is anything managed. Lock order: `FORKING` (fork), the C library's list of streams, the
@@ -42,6 +42,7 @@ mod alloc;
 mod calls;
 mod config;
 mod credentials;
+mod data_end;
 mod delivery;
 mod dma;
 mod dormant;
@@ -53,6 +54,7 @@ mod heap;
 mod image;
 mod init;
 mod inline;
+mod load;
 mod map;
 mod memory;
 mod nested;

@@ -140,7 +140,7 @@ pub unsafe fn mapping(
 /// # Safety
 ///
 /// As for the system call.
-unsafe fn of_descriptors(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<isize> {
+pub unsafe fn of_descriptors(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<isize> {
     // SAFETY: the caller's promise.
     let result = unsafe {
         match number {

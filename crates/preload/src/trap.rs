@@ -298,6 +298,26 @@ unsafe fn change_mappings(number: usize, arguments: [usize; 6]) -> Option<Result
     MAPPER.get().and_then(|mapper| unsafe { mapper(number as i64, arguments) })
 }
 
+/// Other arguments for a call that executes or opens a program.
+type Leader = unsafe fn(i64, [usize; 6]) -> Option<[usize; 6]>;
+
+static LEADER: OnceLock<Leader> = OnceLock::new();
+
+/// Calls get the arguments that `leader` has for them.
+pub fn lead_by(leader: Leader) {
+    let _ = LEADER.set(leader);
+}
+
+/// Other arguments for a call, where it has to have some.
+///
+/// # Safety
+///
+/// As for the system call.
+unsafe fn led(number: usize, arguments: [usize; 6]) -> Option<[usize; 6]> {
+    // SAFETY: the caller's promise.
+    LEADER.get().and_then(|leader| unsafe { leader(number as i64, arguments) })
+}
+
 /// Does what is to be done about a stopped call.
 ///
 /// # Safety
@@ -338,7 +358,7 @@ unsafe fn answer(stopped: &Stopped, whole: &mut libc::ucontext_t) {
 }
 
 /// Prepares a call that was stopped.
-fn begin(registers: &mut Registers<'_>, number: usize) {
+pub fn begin(registers: &mut Registers<'_>, number: usize) {
     let mut arguments = registers.arguments();
     untag(&mut arguments);
     let place = registers.get(libc::REG_RSP) - RED_ZONE - size_of::<Record>();

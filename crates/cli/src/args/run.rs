@@ -90,10 +90,10 @@ pub struct RunArgs {
 
     /// Run nothing that cannot be managed
     ///
-    /// Programs that the preload library does not get into (static ones, set-user-ID ones) are not
-    /// executed in the job either: that fails with EPERM, and a sentence says why. The exit status
-    /// is 123 if the program succeeded and more than a tenth of the budget was memory that is not
-    /// managed.
+    /// Programs that the preload library does not get into (set-user-ID ones, and static ones with
+    /// faults by thread) are not executed in the job either: that fails with EPERM, and a sentence
+    /// says why. The exit status is 123 if the program succeeded and more than a tenth of the
+    /// budget was memory that is not managed.
     #[arg(
         long,
         env = "OVERSPILL_STRICT",

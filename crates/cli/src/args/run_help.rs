@@ -53,9 +53,9 @@ the pages of the program and its libraries. These stay with the kernel and come
 on top of the budget, as do overspill's own tables (1% or less). When they were
 more than a tenth of it and 8 MiB, the run ends with a line that says so.
 
-Programs that cannot be run: statically linked ones, set-user-ID ones and ones
-with file capabilities (the dynamic loader ignores LD_PRELOAD for them), and
-programs for another architecture.
+Programs that cannot be run: set-user-ID ones and ones with file capabilities
+(the dynamic loader ignores LD_PRELOAD for them), statically linked ones with
+--fault thread, and programs for another architecture.
 
 All processes of the tree share the budget, however they were started. Pages go
 to those that need them most; one that is at rest keeps 128 KiB, one that works

@@ -1,6 +1,7 @@
 //! `overspill run`: everything checked, the program started, waited for, and reported on.
 
 use super::probe;
+use crate::args::Fault;
 use crate::args::RunArgs;
 use crate::control::Control;
 use crate::control::job::Job;
@@ -8,7 +9,7 @@ use crate::control::sockets::Variables;
 use crate::env::Settings;
 use crate::failure::{Failure, UNMANAGED, say};
 use crate::memory::Limits;
-use crate::program::{self, preload};
+use crate::program::{self, Program, preload};
 use crate::rundir::{RunDir, Tree, leftovers};
 use crate::signals::Signals;
 use crate::{report, swap, unmanaged};
@@ -27,6 +28,12 @@ use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+/// What loads a static program, what that takes for the program, and the variable that names the
+/// file.
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+const STAND_IN: &str = "libdl.so.2";
+const STATIC: &str = "OVERSPILL_STATIC";
+
 /// Added to the number of the signal that killed the program, as shells do.
 const KILLED_BY: i32 = 128;
 
@@ -42,6 +49,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
         .map_err(|error| Failure::own(format!("cannot find itself: {error}")))?;
     let library = preload::find(var_os("OVERSPILL_PRELOAD"), &executable)?;
     let program = program::check(&args.command, &library)?;
+    check_static(&program, fault)?;
     let json = args.stats_json.as_deref().map(StatsFile::create).transpose()?;
 
     // 2. A directory for the statistics, removed however this ends.
@@ -72,7 +80,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let start = Instant::now();
     descriptors::make_room();
     let spawned = command(&program, &args.command, &settings).spawn();
-    let mut child = spawned.map_err(|error| cannot_start(&program, &error))?;
+    let mut child = spawned.map_err(|error| cannot_start(&program.path, &error))?;
     let pid = Pid::from_raw(child.id() as i32).expect("a child has a process id");
     let waited = signals.wait(pid, || lock().follow(), |pid| lock().process_killed(pid));
     let waited = waited.and_then(|()| child.wait());
@@ -82,7 +90,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     // 5. What there is to say about it.
     drop(control);
     let tree = finish(&mut lock());
-    let is_managed = tell_unmanaged(&tree, status, &program, &library.path);
+    let is_managed = tell_unmanaged(&tree, status, &program.path, &library.path);
     if args.stats {
         tell(report::render(&tree, start.elapsed()).as_bytes());
     }
@@ -93,6 +101,18 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
         0 if args.strict && !is_managed => UNMANAGED,
         status => status,
     })
+}
+
+/// A static program makes system calls by instructions of its own, which only signals tell.
+fn check_static(program: &Program, fault: Fault) -> Result<(), Failure> {
+    if !program.is_static || fault != Fault::Thread {
+        return Ok(());
+    }
+    let name = program.path.display();
+    Err(Failure::own(format!(
+        "'{name}' is statically linked, so its memory is managed with faults by signal only: use \
+         --fault signal, or a dynamically linked build of it"
+    )))
 }
 
 /// Says what was not managed; whether that was no more than is to be expected.
@@ -112,9 +132,17 @@ fn tell_unmanaged(tree: &Tree, status: ExitStatus, program: &Path, library: &Pat
 }
 
 /// The program with its arguments, and an environment that says what the library is to do.
-fn command(program: &Path, words: &[OsString], settings: &Settings<'_>) -> Command {
-    let mut command = Command::new(program);
-    command.arg0(&words[0]).args(&words[1..]);
+///
+/// A static program is loaded by the library, which the dynamic loader loads.
+fn command(program: &Program, words: &[OsString], settings: &Settings<'_>) -> Command {
+    let mut command;
+    if program.is_loaded {
+        command = Command::new(LOADER);
+        command.arg(STAND_IN).args(words).env(STATIC, &program.path);
+    } else {
+        command = Command::new(&program.path);
+        command.arg0(&words[0]).args(&words[1..]);
+    }
     for (name, value) in settings.changes(var_os("LD_PRELOAD").as_deref()) {
         match value {
             Some(value) => command.env(name, value),

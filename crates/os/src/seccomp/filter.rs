@@ -4,8 +4,8 @@ use super::bpf::{
     ARCHITECTURE, Instruction, RET_ALLOW, RET_ERRNO, RET_TRAP, branch, data, op, plain,
 };
 use super::{
-    EXEMPT, FOREIGN, FOREIGN_MASK, HANDLER, IN_FORCE, MARK, MASK, TAG_BIT, TAG_BITS, TAG_MASK,
-    WINDOW_BITS, WINDOW_MASK, YES, arguments,
+    EXEMPT, FOREIGN, FOREIGN_CLONE, FOREIGN_MASK, HANDLER, IN_FORCE, MARK, MASK, TAG_BIT, TAG_BITS,
+    TAG_MASK, WINDOW_BITS, WINDOW_MASK, YES, arguments,
 };
 use std::ops::Range;
 use syscalls::Sysno;
@@ -82,12 +82,14 @@ pub fn program(sought: Sought<'_>) -> Vec<Instruction> {
 }
 
 /// Calls that are answered whatever their arguments are.
-fn always_answered() -> [Instruction; 8] {
+fn always_answered() -> [Instruction; 10] {
     [
         plain(op::LOAD, data::NUMBER),
         branch(op::IF_EQUAL, Sysno::io_uring_setup as u32, 0, 1),
         plain(op::RETURN, RET_ERRNO | libc::ENOSYS as u32),
         branch(op::IF_EQUAL, MASK as u32, 0, 1),
+        plain(op::RETURN, RET_TRAP | MARK as u32),
+        branch(op::IF_EQUAL, FOREIGN_CLONE as u32, 0, 1),
         plain(op::RETURN, RET_TRAP | MARK as u32),
         plain(op::AND, FOREIGN_MASK),
         branch(op::IF_EQUAL, FOREIGN as u32, 0, 1),
@@ -423,7 +425,7 @@ mod tests {
                 libc::SYS_futex if arguments[1] as u32 & 0x7f != 0 && hits & 1 == 0 => RET_ALLOW,
                 // Without MAP_FIXED.
                 libc::SYS_mmap if arguments[3] & libc::MAP_FIXED as u64 == 0 => RET_ALLOW,
-                libc::SYS_vserver => TRAP,
+                libc::SYS_vserver | libc::SYS_tuxcall => TRAP,
                 libc::SYS_io_uring_setup => RET_ERRNO | libc::ENOSYS as u32,
                 _ if arguments::pointers(number as usize) & hits != 0 => TRAP,
                 _ => RET_ALLOW,

@@ -54,6 +54,12 @@ pub fn keep<'a>(settings: impl Iterator<Item = (&'a str, &'a str)>) {
     }
 }
 
+/// Whether what is executed with an environment is to have this library.
+pub fn is_for_job(environment: Strings) -> bool {
+    let is_in_reach = || JOB.get().is_some_and(Job::is_in_reach);
+    Seen::of(environment).is_some_and(|seen| !seen.off) && is_in_reach()
+}
+
 /// The path by which the loader has loaded this library.
 pub fn own_path() -> Option<&'static CStr> {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();

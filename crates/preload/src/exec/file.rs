@@ -6,9 +6,9 @@
 //! Context: as in [`super::environment`].
 
 use super::arguments::directories;
-use crate::{memory, sys};
+use crate::{image, memory, sys};
 use overspill_os::confined;
-use overspill_os::executable::is_musl;
+use overspill_os::executable::{is_loader, is_musl};
 use std::ffi::{CStr, OsStr, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub enum File {
 }
 
 /// A path that is put together without the heap.
-struct Path {
+pub struct Path {
     bytes: [u8; PATH_MAX],
     len: usize,
 }
@@ -63,7 +63,8 @@ impl Path {
         Some(path)
     }
 
-    fn as_bytes(&self) -> &[u8] {
+    /// The path without its end.
+    pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
@@ -114,6 +115,26 @@ impl File {
     pub fn takes_library(self) -> bool {
         // A filter of the program's may kill for the question.
         confined::is_confined() || self.open().is_none_or(|file| file.takes_library())
+    }
+
+    /// A path that leads to it if it is a program without a loader that can be loaded here: of this
+    /// architecture, not the loader itself, and without rights of its own.
+    pub fn is_static(self) -> Option<Path> {
+        // A filter of the program's may kill for the question.
+        if confined::is_confined() {
+            return None;
+        }
+        let (directory, mut path) = self.find()?;
+        if image::is_placed() && image::names_program(path.as_bytes()) {
+            path = Path::read(image::file().as_ptr() as usize)?;
+        }
+        let is_whole = directory == libc::AT_FDCWD || path.as_bytes().starts_with(b"/");
+        let name = OsStr::from_bytes(path.as_bytes()).as_ref();
+        if !is_whole || is_loader(name) {
+            return None;
+        }
+        let file = Descriptor::open(directory, &path)?;
+        (file.has_no_loader() && !file.has_rights()).then_some(path)
     }
 
     /// A path that leads to it, on the heap; None where there is none, and the kernel is to say so.
@@ -175,6 +196,39 @@ impl Descriptor {
             let path = CStr::from_bytes_until_nul(bytes).unwrap_or_default().to_bytes();
             !is_musl(OsStr::from_bytes(path).as_ref())
         })
+    }
+
+    /// Whether it is a program of this architecture that names no loader.
+    fn has_no_loader(&self) -> bool {
+        let mut head = [0; HEAD];
+        let Some(len) = self.read(0, &mut head) else { return false };
+        let head = &head[..len];
+        let is = |at, kinds: &[u16]| {
+            word::<2>(head, at)
+                .is_some_and(|found| kinds.iter().any(|kind| found == (*kind).into()))
+        };
+        head.starts_with(MAGIC)
+            && is(16, &[libc::ET_EXEC, libc::ET_DYN])
+            && is(18, &[MACHINE])
+            && self.loader(head).is_none()
+    }
+
+    /// Whether it is executed with rights that the caller may not have.
+    fn has_rights(&self) -> bool {
+        const CAPABILITIES: &CStr = c"security.capability";
+        // SAFETY: zero is right for it.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        let (name, place) = (CAPABILITIES.as_ptr(), std::ptr::null_mut::<u8>());
+        // SAFETY: 1. the kernel writes the structure; 2. it only says how long the value is.
+        let (known, capabilities) = unsafe {
+            (
+                sys::check(raw_syscall!(Sysno::fstat, self.0, &raw mut status)).is_ok(),
+                sys::check(raw_syscall!(Sysno::fgetxattr, self.0, name, place, 0)),
+            )
+        };
+        !known
+            || status.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0
+            || capabilities.is_ok_and(|len| len > 0)
     }
 
     /// Where the file names its loader, and how many bytes that takes.

@@ -9,6 +9,8 @@
 use super::admit;
 use super::environment::Change;
 use super::file::File;
+use super::placed::{Placed, Placing};
+use crate::load::LOADER;
 use crate::memory;
 use crate::memory::strings::{Strings, each, environ, is_managed};
 use crate::memory::vectors::looking;
@@ -80,6 +82,23 @@ impl Copies {
         // SAFETY: the block is of so many bytes.
         let changed = unsafe { change.write(copies.base) };
         Some((copies, changed))
+    }
+
+    /// What is executed in place of a program that is to be loaded; None where there is no memory.
+    fn placed(
+        placing: &Placing,
+        arguments: Strings,
+        environment: Strings,
+    ) -> Option<(Copies, Placed)> {
+        let (words, variables) = (each(arguments).count(), each(environment).count());
+        let mut copies = Copies::new(placing.bytes(words, variables))?;
+        let mut take = |len: usize| {
+            copies.used += len.next_multiple_of(size_of::<usize>());
+            copies.base + copies.used - len.next_multiple_of(size_of::<usize>())
+        };
+        // SAFETY: the block is of so many bytes; the arrays were counted.
+        let placed = unsafe { placing.write(&mut take, arguments, environment) };
+        Some((copies, placed))
     }
 
     /// Bytes that a copy of a string takes; EFAULT where it cannot be read.
@@ -169,13 +188,21 @@ unsafe fn spawn(
     environment: Strings,
 ) -> c_int {
     let file = file(path as usize);
-    if admit::refuses(file) {
+    // The child may change its directory first.
+    let placing =
+        Placing::of(file, environment).filter(|placing| actions.is_null() || placing.is_anywhere());
+    if placing.is_none() && admit::refuses(file) {
         return libc::EPERM;
     }
     // SAFETY: the caller's promise.
     unsafe {
         let changed = Copies::changed(environment, file);
         let environment = changed.as_ref().map_or(environment, |(_, changed)| *changed);
+        let placed = placing.and_then(|placing| Copies::placed(&placing, arguments, environment));
+        let (path, arguments, environment) =
+            placed.as_ref().map_or((path, arguments, environment), |(_, placed)| {
+                (LOADER.as_ptr(), placed.arguments, placed.environment)
+            });
         if !looking() {
             return real(pid, path, actions, attributes, arguments, environment);
         }

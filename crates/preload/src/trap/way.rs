@@ -57,6 +57,10 @@ pub fn begin(record: &mut Record, arguments: [usize; 6]) -> Next {
     if let Some(result) = unsafe { super::change_mappings(record.number, arguments) } {
         return Next::Result(result.unwrap_or_else(|errno| failure(errno.raw_os_error())));
     }
+    // SAFETY: the call is the program's.
+    if let Some(arguments) = unsafe { super::led(record.number, arguments) } {
+        return present::call(record, arguments);
+    }
     let prepared = match of(record.number) {
         Way::Submit => submit::begin(record, arguments),
         _ => copy(record, arguments),

@@ -1,0 +1,106 @@
+//! Programs that are linked statically: the library loads them, and they behave as they do
+//! natively, with their memory managed.
+
+use overspill_tests::process::{Outcome, run};
+use overspill_tests::stats::Report;
+use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill, repository, skipped};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
+
+/// Programs of the semantics suite that are to be the same when they are linked statically.
+const SOURCES: [&str; 8] = [
+    "blocking.c",
+    "coroutines.c",
+    "fork_evicted.c",
+    "heap.c",
+    "loaded.c",
+    "mremap.c",
+    "signals.c",
+    "threads.c",
+];
+
+/// Runs a command natively and in a job by signal, and compares; what the job did.
+fn same(name: &str, memory: &str, words: &[&str]) -> Option<(Outcome, Report)> {
+    let overspill = overspill(&SCRATCH)?;
+    let natively = SCRATCH.room(&format!("loaded.{name}.native"));
+    let mut command = Command::new(words[0]);
+    let native = run(clean(command.args(&words[1..]).current_dir(&natively.path)), TIME_LIMIT);
+    assert!(native.status == 0 && !native.stdout.contains("WRONG"), "{name}: {native:?}");
+    let room = SCRATCH.room(&format!("loaded.{name}"));
+    let report = room.path.join("stats.json");
+    let mut command = Command::new(overspill);
+    command.args(["run", "--memory", memory, "--fault", "signal", "--swap"]).arg(&room.path);
+    command.arg("--stats-json").arg(&report).arg("--").args(words).current_dir(&room.path);
+    let under = run(clean(&mut command), TIME_LIMIT);
+    assert_eq!(under.stdout, native.stdout, "{name} (left: in the job)\n{}", under.stderr);
+    assert_eq!(under.status, native.status, "{name}: {}", under.stderr);
+    Some((under, Report::read(&report)))
+}
+
+fn c_programs(flag: &str, sources: &[&str]) {
+    let probe = SCRATCH.target_dir().join(format!("tmp/probe{flag}"));
+    let mut compile = Command::new("cc");
+    compile.args([flag, "-x", "c", "-o"]).arg(&probe).arg("-").stdin(std::process::Stdio::null());
+    // A file without a main function fails later than one that there is no library for.
+    let missing = run(&mut compile, TIME_LIMIT).stderr;
+    if missing.contains("cannot find -lc") {
+        return skipped(&format!("nothing can be linked with {flag} here"));
+    }
+    for source in sources {
+        let program = SCRATCH.compile(source, &[flag]);
+        let name = format!("{source}{flag}");
+        let Some((_, report)) = same(&name, "16M", &[program.to_str().unwrap()]) else { return };
+        assert!(report.total("managed_peak_bytes") > 4 << 20, "{name} is not managed");
+    }
+}
+
+#[test]
+fn c_at_its_own_addresses() {
+    c_programs("-static", &SOURCES);
+}
+
+#[test]
+fn c_at_any_addresses() {
+    c_programs("-static-pie", &["loaded.c", "threads.c"]);
+}
+
+/// `tests/semantics/SOURCE`, built by Go without anything that loads it.
+fn go_program(source: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/local/go/bin")]);
+    let go = places.map(|place| place.join("go")).find(|go| go.is_file());
+    let Some(go) = go else {
+        skipped("there is no Go here");
+        return None;
+    };
+    let room = SCRATCH.target_dir().join("tmp/go-static");
+    std::fs::create_dir_all(&room).unwrap();
+    let program = room.join(source.replace('.', "_"));
+    let mut command = Command::new(go);
+    command.args(["build", "-o"]).arg(&program).current_dir(&room);
+    command.arg(repository().join("tests/semantics").join(source));
+    command.env("CGO_ENABLED", "0").env("GOCACHE", room.join("cache")).env("HOME", &room);
+    command.env("GOFLAGS", "").env("GO111MODULE", "off");
+    let outcome = run(&mut command, TIME_LIMIT);
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+    Some(program)
+}
+
+fn word(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn go_itself_and_beneath_a_shell() {
+    let Some(program) = go_program("goroutines.go") else { return };
+    let program = word(&program);
+    let beneath = format!("env -i {program} && {program}");
+    for (name, words) in [("go", vec![program]), ("go-sh", vec!["sh", "-c", &beneath])] {
+        let Some((under, report)) = same(name, "64M", &words) else { return };
+        assert_eq!(under.stderr, "", "{name}");
+        assert!(report.evicted() > 0, "{name} is not managed");
+    }
+}
