@@ -71,7 +71,7 @@ NAMED_FOR = {
     "torture/src/main.rs": "a seed",
 }
 
-TEST_FILES = re.compile(r"(^|/)(tests?|interleavings|explore)(\.rs|/)")
+TEST_FILES = re.compile(r"(^|/)(tests?|interleavings|explore|fixture)(\.rs|/)")
 
 
 def tracked(*patterns):

@@ -1,6 +1,6 @@
 //! The directory of swap files, and whether there is room for what is to be measured.
 
-use crate::measure::{Failing, Failure, fail, host};
+use crate::measure::*;
 use overspill::units::Bytes;
 use overspill_os::io::{self, PathKind};
 use std::ffi::OsString;
