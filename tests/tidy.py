@@ -29,10 +29,10 @@ FLOORS = {
     "crates/os": [
         "units", "lock", "copy", "cpu", "region", "task", "tls", "pointer", "process", "confined",
         "seccomp",
-        "descriptors", "directory", "signal", "report", "job", "vm", "arena", "stack", "table",
-        "list", "codec", "beside", "foreign", "io", "secret", "crypt", "uffd", "backing", "uring",
-        "rest", "observer", "rss", "smaps", "executable", "token", "thread", "fault_path",
-        "probe", "lib",
+        "descriptors", "directory", "signal", "report", "engine_thread", "vm", "arena", "stack",
+        "table", "list", "codec", "beside", "foreign", "io", "secret", "crypt", "uffd", "backing",
+        "uring", "rest", "observer", "rss", "smaps", "executable", "token", "thread",
+        "fault_path", "probe", "lib",
     ],
     "crates/preload": [
         "sys", "route", "config", "own_stack", "heap", "image", "pool", "dormant", "remote",
@@ -71,7 +71,7 @@ NAMED_FOR = {
     "torture/src/main.rs": "a seed",
 }
 
-TEST_FILES = re.compile(r"(^|/)(tests?|interleavings|explore)(\.rs|/)")
+TEST_FILES = re.compile(r"(^|/)(tests?|interleavings|explore|fixture)(\.rs|/)")
 
 
 def tracked(*patterns):

@@ -67,6 +67,19 @@ impl Templates {
     }
 }
 
+/// The pages of some memory, with their numbers from `first` on.
+pub fn pages(memory: &mut [u64], first: u64) -> impl Iterator<Item = (&mut [u64], u64)> {
+    memory.chunks_exact_mut(WORDS).zip(first..)
+}
+
+/// Fills pages with random numbers, each behind the tag of its own number.
+pub fn fill_random(memory: &mut [u64], first: u64, random: &mut Random) {
+    for (page, number) in pages(memory, first) {
+        page.fill_with(|| random.next());
+        page[0] = tag(number);
+    }
+}
+
 /// A page in bytes.
 pub fn bytes(words: &[u64; WORDS]) -> [u8; PAGE_BYTES] {
     let mut bytes = [0; PAGE_BYTES];

@@ -1,7 +1,6 @@
 //! What the unit tests of benches share.
 
-use crate::measure::pool::Counted;
-use crate::measure::{Sample, Series};
+use crate::measure::*;
 use crate::model::*;
 use clap::Parser;
 use serde_json::{Value, json};

@@ -1,7 +1,15 @@
 //! The machine: where pages go, the kernel's own swap, and that nothing of it stays.
 
-pub mod cgroup;
+mod cgroup;
 pub mod kernel_swap;
 pub mod put_back;
-pub mod swap_device;
-pub mod swap_dir;
+mod swap_device;
+mod swap_dir;
+
+pub use cgroup::{Cgroup, Hierarchy};
+pub use kernel_swap::{
+    MOUNTS, NO_LIMIT, PROCESS_BYTES, command, counting, path, swap_on, swaps, use_as_swap,
+};
+pub use put_back::{Guard, PutBack};
+pub use swap_device::{RAM, SwapDevice};
+pub use swap_dir::{SwapDir, make, memory_for};

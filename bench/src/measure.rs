@@ -1,15 +1,18 @@
 //! Measuring: rounds, a process for each measurement, threads that start together, and samples.
 
 pub mod child;
-pub mod failure;
+mod failure;
 pub mod host;
 pub mod pool;
-pub mod rounds;
-pub mod sample;
+mod rounds;
+mod sample;
 pub mod threads;
-pub mod usage;
 
+pub use child::Printed;
 pub(crate) use failure::fail;
-pub use failure::{Failing, Failure};
+pub use failure::{Failing, Failure, write_line};
+pub use host::{Machine, entry};
+pub use overspill_bench::usage::{ClockId, Usage, UsageWho, cpu_time};
+pub use pool::{Counted, Counters, Ratio};
 pub use rounds::{ROUNDS_BY_DEFAULT, rounds};
 pub use sample::{Sample, Series, Spread, add, figures, summarise};

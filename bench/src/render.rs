@@ -7,9 +7,8 @@ mod json;
 mod table;
 pub mod verdict;
 
-use crate::measure::failure::write_line;
-use crate::measure::{Failing, Failure, fail};
-use crate::model::findings::Findings;
+use crate::measure::*;
+use crate::model::*;
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde_json::Value;

@@ -3,8 +3,16 @@
 pub use nix::sys::resource::UsageWho;
 use nix::sys::resource::getrusage;
 use nix::sys::time::TimeVal;
+pub use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use std::ops::Sub;
+use std::time::Duration;
+
+/// What a clock of processor time says: of this thread, or of this process with all of its threads.
+pub fn cpu_time(of: ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(of);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
 
 /// What was used.
 #[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]

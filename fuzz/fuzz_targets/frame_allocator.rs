@@ -7,7 +7,7 @@
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use overspill::units::FrameId;
-use overspill::frame::{FrameAllocator, FrameSettings, MAX_ORDER, Mobility, Need, Pick};
+use overspill::frame::{FrameAllocator, FrameSettings, MAX_ORDER, Mobility, Need, FramePick};
 use overspill::stats::Stats;
 use overspill_os::cpu::Topology;
 use std::collections::BTreeSet;
@@ -61,7 +61,7 @@ impl Owned {
 fuzz_target!(|input: Input| {
     let settings = FrameSettings {
         percpu: input.percpu,
-        pick: if input.outside { Pick::Outside } else { Pick::Inside },
+        pick: if input.outside { FramePick::Outside } else { FramePick::Inside },
         ..FrameSettings::default()
     };
     let nodes = vec![vec![0]; 1 + usize::from(input.two_nodes)];

@@ -3,7 +3,7 @@
 //! One thread packs pages of each kind of contents, then unpacks them ([`crate::work::codecs`]).
 
 use super::common::Common;
-use crate::measure::{Failure, fail, threads};
+use crate::measure::*;
 use crate::model::*;
 use crate::work::codecs;
 use overspill::units::Bytes;
@@ -44,7 +44,7 @@ pub static LADDER: Ladder = Ladder {
         )
         .of(Rows::With(&[("contents", "random")])),
     ],
-    charts: &[chart(Title::Is("How far pages are packed"), "ratio", "times", &["contents"])],
+    charts: &[chart("How far pages are packed", "ratio", "times")],
     ..Ladder::NONE
 };
 const HEAP: Rows = Rows::With(&[("contents", "heap")]);

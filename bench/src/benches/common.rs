@@ -1,6 +1,6 @@
 //! Options that benches have in common.
 
-use crate::machine::swap_device::{RAM, SwapDevice};
+use crate::machine::*;
 use overspill::units::Bytes;
 use std::path::PathBuf;
 

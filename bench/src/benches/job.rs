@@ -6,8 +6,7 @@
 
 use super::common::Common;
 use super::vs_kernel::{self, Sides};
-use crate::measure::Failure;
-use crate::model::ladder::chosen;
+use crate::measure::*;
 use crate::model::*;
 use crate::work::vs_kernel::case::{Kind, Peer, Program, Setting, Step, Task};
 use clap::ValueEnum;
@@ -62,12 +61,7 @@ pub static LADDER: Ladder = Ladder {
         told("native_ratio", "time, of native"),
         told("share_spread", "spread of shares"),
     ],
-    charts: &[chart(
-        Title::Is("Processes of one job"),
-        "elapsed_s",
-        "seconds, lower is better",
-        &["workload"],
-    )],
+    charts: &[chart("Processes of one job", "elapsed_s", "seconds, lower is better")],
     ..Ladder::NONE
 };
 

@@ -6,7 +6,7 @@
 //! is larger than what is touched.
 
 use super::common::Common;
-use crate::measure::{Failure, host};
+use crate::measure::*;
 use crate::model::*;
 use crate::work::page_fault::{MEASURED, Request};
 use overspill::units::{Bytes, PAGE_SIZE};
@@ -96,12 +96,7 @@ pub static LADDER: Ladder = Ladder {
             "times the hold a freed frame of pick-inside",
         ),
     ],
-    charts: &[chart(
-        Title::Is("First writes to pages"),
-        "faults_per_s",
-        "pages a second",
-        &["threads"],
-    )],
+    charts: &[chart("First writes to pages", "faults_per_s", "pages a second")],
     origin: "will-it-scale page_fault1 on four machines, all processors busy, \
              \"free_pcppages_bulk: do not hold lock when picking pages to free\", Linux 2018",
     ..Ladder::NONE

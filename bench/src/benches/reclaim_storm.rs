@@ -7,7 +7,7 @@
 //! device, and then there is next to nothing left to bound.
 
 use super::common::{Common, Device};
-use crate::measure::{Failure, child, fail};
+use crate::measure::*;
 use crate::model::*;
 use crate::work::reclaim_storm::{self as work, Request};
 use overspill::config::Config;
@@ -104,16 +104,10 @@ pub static LADDER: Ladder = Ladder {
         verdict(&["default"], "direct_reclaims", "times that a thread reclaimed", Goal::Told),
     ],
     charts: &[
-        chart(Title::Is("Until all messages have arrived"), "benchmark_s", "s", &[]),
-        chart(Title::Is("Pages read from the device"), "major_faults", "major faults", &[]),
-        chart(Title::Is("Pages back within a second"), "refaults_1s", "pages", &[]),
-        chart(
-            Title::Is("Most threads that reclaimed at once"),
-            "parallel_reclaimers_max",
-            "threads",
-            &[],
-        )
-        .log(),
+        chart("Until all messages have arrived", "benchmark_s", "s"),
+        chart("Pages read from the device", "major_faults", "major faults"),
+        chart("Pages back within a second", "refaults_1s", "pages"),
+        chart("Most threads that reclaimed at once", "parallel_reclaimers_max", "threads").log(),
     ],
     origin: "hackbench with 120 groups, \"improve page reclaim by throttle\", Linux 2008",
     ..Ladder::NONE

@@ -6,7 +6,7 @@
 //! saves to keep the slots of clean pages.
 
 use super::common::{Common, Device};
-use crate::measure::Failure;
+use crate::measure::*;
 use crate::model::*;
 use crate::work::swap_r_rand::Request;
 use overspill::units::Bytes;
@@ -84,7 +84,7 @@ pub static LADDER: Ladder = Ladder {
         verdict(&["clean"], "gain_over_plain", "reads, slots are kept", Goal::Gain),
         verdict(&["readahead-clean"], "gain_over_plain", "reads, both", Goal::Gain),
     ],
-    charts: &[chart(Title::Is("Reads at random"), "reads_per_s", "reads a second", &["threads"])],
+    charts: &[chart("Reads at random", "reads_per_s", "reads a second")],
     ..Ladder::NONE
 };
 

@@ -6,7 +6,7 @@
 //! that came back leaves by being written again.
 
 use super::common::{Common, Device};
-use crate::measure::Failure;
+use crate::measure::*;
 use crate::model::*;
 use crate::work::swap_w_seq::{LOCKS, Request};
 use overspill::units::Bytes;
@@ -140,12 +140,11 @@ pub static LADDER: Ladder = Ladder {
         no_loss("in.gain_over_step_before", "in: slower than the step before in every round"),
     ],
     charts: &[
-        chart(Title::Is("Pages swapped out"), "pages_per_s", "pages a second", &["threads"]),
+        chart("Pages swapped out", "pages_per_s", "pages a second"),
         chart(
-            Title::Is("Time that each page out holds the lock that would limit it"),
+            "Time that each page out holds the lock that would limit it",
             "serial_ns_per_page_max",
             "ns a page, log scale, lower is better",
-            &["threads"],
         )
         .log(),
     ],

@@ -5,10 +5,8 @@
 //! [`crate::machine::put_back`] sees to it that nothing is left behind.
 
 use super::common::Common;
-use crate::machine::kernel_swap;
-use crate::machine::swap_device::SwapDevice;
-use crate::machine::swap_dir::{SwapDir, memory_for};
-use crate::measure::{Failure, Sample, child, fail};
+use crate::machine::*;
+use crate::measure::*;
 use crate::model::*;
 use crate::work::swapoff::{Request, Who, engine, load_device_bytes};
 use overspill::units::Bytes;
@@ -112,20 +110,14 @@ pub static LADDER: Ladder = Ladder {
         verdict(&["kernel"], "load_slowdown", "times slower the load", Goal::Told).of(LOAD),
     ],
     charts: &[
+        chart("Until the device is empty", "elapsed_s", "seconds, log scale, lower is better")
+            .log()
+            .published(),
+        chart("Pages that come in", "mb_per_s", "MB/s, higher is better"),
         chart(
-            Title::Is("Until the device is empty"),
-            "elapsed_s",
-            "seconds, log scale, lower is better",
-            &["workload"],
-        )
-        .log()
-        .published(),
-        chart(Title::Is("Pages that come in"), "mb_per_s", "MB/s, higher is better", &["workload"]),
-        chart(
-            Title::Is("How many times slower the load is meanwhile"),
+            "How many times slower the load is meanwhile",
             "load_slowdown",
             "times, lower is better",
-            &["workload"],
         ),
     ],
     origin: "\"swapoff to release multiple swap blocks at a time\", FreeBSD, 1 GiB, before and \

@@ -17,9 +17,8 @@ pub use args::{Args, Sides};
 pub use declared::LADDER;
 pub use plan::case;
 
-use crate::machine::kernel_swap;
-use crate::machine::swap_dir::{SwapDir, memory_for};
-use crate::measure::{Failure, fail, host};
+use crate::machine::*;
+use crate::measure::*;
 use crate::model::*;
 use crate::work::vs_kernel::case::{Kind, Peer, Program};
 use crate::work::vs_kernel::program::Inputs;

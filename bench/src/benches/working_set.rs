@@ -7,9 +7,8 @@
 //! against it.
 
 use super::common::Common;
-use crate::machine::swap_device::{RAM, SwapDevice};
-use crate::machine::swap_dir::memory_for;
-use crate::measure::{self, Failure, Series};
+use crate::machine::*;
+use crate::measure::*;
 use crate::model::*;
 use crate::work::working_set::policies::{self, Policy};
 use crate::work::working_set::trace::Pattern;
@@ -78,12 +77,11 @@ pub static LADDER: Ladder = Ladder {
         of_lru(&[("trace", "loop")], Goal::Told),
     ],
     charts: &[
-        chart(Title::Is("Misses by trace"), "misses_per_1000", "of 1,000 accesses", &["trace"]),
+        chart("Misses by trace", "misses_per_1000", "of 1,000 accesses"),
         chart(
-            Title::Is("Misses of hot pages during one pass over four times the memory"),
+            "Misses of hot pages during one pass over four times the memory",
             "hot_misses_per_1000",
             "of 1,000 accesses",
-            &["trace"],
         ),
     ],
     ..Ladder::NONE
@@ -109,7 +107,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let device = device.spec(Bytes(DEVICE * args.size.0));
     // 1. The engine, in rounds.
     let engine = plan(&patterns);
-    let measured = measure::rounds(&engine, args.common.rounds, |case| {
+    let measured = rounds(&engine, args.common.rounds, |case| {
         let request = Request {
             settings: LADDER.settings_of(case),
             threads: 1,

@@ -8,8 +8,8 @@
 //! read, and to keep pages that do not compress.
 
 use super::common::{Common, Device};
-use crate::machine::swap_dir::memory_for;
-use crate::measure::Failure;
+use crate::machine::*;
+use crate::measure::*;
 use crate::model::*;
 use crate::work::zswap::pages::Work;
 use crate::work::zswap::{self as work, Request, What};
@@ -194,20 +194,10 @@ pub static LADDER: Ladder = Ladder {
         verdict(&[], "cpu_less", "less processor time an access", Goal::Gain),
     ],
     charts: &[
-        chart(
-            Title::Is("All pages swapped in in sequence, by contents, tier on or off"),
-            "swapin_us",
-            "us",
-            &["case", "tier"],
-        ),
-        chart(Title::Is("Locks that this takes"), "locks", "a 1,000 pages", &["case", "tier"]),
-        chart(
-            Title::Is("The same, singly at random"),
-            "single.locks",
-            "a 1,000 pages",
-            &["case", "tier"],
-        ),
-        chart(Title::Is("Accesses at random"), "ns_per_access", "ns an access", &["case", "tier"]),
+        chart("All pages swapped in in sequence, by contents, tier on or off", "swapin_us", "us"),
+        chart("Locks that this takes", "locks", "a 1,000 pages"),
+        chart("The same, singly at random", "single.locks", "a 1,000 pages"),
+        chart("Accesses at random", "ns_per_access", "ns an access"),
     ],
     origin: "2 GiB of zeros, \"mm/zswap: avoid touching XArray for unnecessary invalidation\", \
              Linux 2024 (look-up only: 1,875,000 us)",

@@ -1,7 +1,6 @@
 //! A memory cgroup that bounds a process, in either version of the hierarchy.
 
-use crate::measure::host::entry;
-use crate::measure::{Failing, Failure};
+use crate::measure::*;
 use std::fs;
 use std::path::{Path, PathBuf};
 

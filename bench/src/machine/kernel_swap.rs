@@ -6,7 +6,7 @@
 
 use super::cgroup::{Cgroup, Hierarchy};
 use super::swap_dir::make;
-use crate::measure::{Failing, Failure, fail};
+use crate::measure::*;
 use overspill::units::{Bytes, PAGE_SIZE};
 use rustix::fs::FallocateFlags;
 use std::fs;

@@ -13,8 +13,7 @@
 use super::cgroup::Cgroup;
 use super::kernel_swap::{SWAPS, command, path, swaps};
 use crate::measure::child::{self, NO_PROCESS};
-use crate::measure::failure::write_line;
-use crate::measure::{Failing, Failure};
+use crate::measure::*;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;

@@ -1,8 +1,8 @@
 //! The directory of swap files, and whether there is room for what is to be measured.
 
-use crate::measure::{Failing, Failure, fail, host};
+use crate::measure::*;
 use overspill::units::Bytes;
-use overspill_os::io::{self, Kind};
+use overspill_os::io::{self, PathKind};
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -27,13 +27,13 @@ impl SwapDir {
             || std::env::var_os("TMPDIR").and_then(tmpdir).unwrap_or_else(|| DIRECTORY.into());
         let device = device.map_or_else(default, Path::to_owned);
         let (dir, file) = match io::kind(&device) {
-            Ok(Kind::Directory) => (device.as_path(), None),
-            Ok(Kind::File) | Err(overspill_os::Errno::NOENT) => {
+            Ok(PathKind::Directory) => (device.as_path(), None),
+            Ok(PathKind::File) | Err(overspill_os::Errno::NOENT) => {
                 let dir =
                     device.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
                 (dir, device.file_name())
             }
-            Ok(Kind::BlockDevice | Kind::Other) => {
+            Ok(PathKind::BlockDevice | PathKind::Other) => {
                 fail!("'{}' is no file: name one, or a directory", device.display());
             }
             Err(errno) => {

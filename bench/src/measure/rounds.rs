@@ -1,8 +1,8 @@
 //! Measuring: every case in turn, round after round, then medians.
 //!
 //! A round goes through all cases, so that what changes on the machine in the meantime changes all
-//! of them alike, and two cases are compared within each round ([`super::sample::compare`]) rather
-//! than by their medians.
+//! of them alike, and two cases are compared within each round ([`crate::model::Ladder::measure`])
+//! rather than by their medians.
 
 use super::failure::Failure;
 use super::sample::{Sample, Series};

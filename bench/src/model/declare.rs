@@ -243,8 +243,6 @@ pub struct Chart {
     pub figure: &'static str,
     /// What the axis counts.
     pub axis: &'static str,
-    /// The labels by which rows are grouped; each step is a series.
-    pub by: &'static [&'static str],
     pub log: bool,
     /// Where a line is drawn, and what it is called.
     pub line: Option<(f64, &'static str)>,
@@ -257,29 +255,40 @@ pub struct Chart {
 pub enum Title {
     Is(&'static str),
     /// What this says of a row: a chart for each; rows without are in none.
-    Of(fn(&Row) -> Option<String>),
+    Of(RowTitle),
 }
 
-impl Title {
-    /// That of the chart which a row is in.
-    pub fn of(&self, row: &Row) -> Option<String> {
-        match self {
-            Title::Is(title) => Some((*title).to_owned()),
-            Title::Of(title) => title(row),
-        }
-    }
+/// What the chart is called that a row is in, if it is in one.
+pub type RowTitle = fn(&Row) -> Option<String>;
+
+/// A chart of all rows, grouped as those of tables are: each step is a series.
+pub const fn chart(title: &'static str, figure: &'static str, axis: &'static str) -> Chart {
+    Chart { title: Title::Is(title), figure, axis, log: false, line: None, published: false }
 }
 
-pub const fn chart(
-    title: Title,
-    figure: &'static str,
-    axis: &'static str,
-    by: &'static [&'static str],
-) -> Chart {
-    Chart { title, figure, axis, by, log: false, line: None, published: false }
+/// A chart for each title that is said of a row, grouped by the first label: the title says the
+/// others.
+pub const fn titled(title: RowTitle, figure: &'static str, axis: &'static str) -> Chart {
+    Chart { title: Title::Of(title), ..chart("", figure, axis) }
 }
 
 impl Chart {
+    /// The title of the chart that a row is in.
+    pub fn title_of(&self, row: &Row) -> Option<String> {
+        match self.title {
+            Title::Is(title) => Some(title.to_owned()),
+            Title::Of(title) => title(row),
+        }
+    }
+
+    /// The labels by which rows are grouped.
+    pub fn groups(&self, ladder: &Ladder) -> &'static [&'static str] {
+        match self.title {
+            Title::Is(_) => ladder.groups,
+            Title::Of(_) => &ladder.groups[..1],
+        }
+    }
+
     pub const fn log(self) -> Chart {
         Chart { log: true, ..self }
     }

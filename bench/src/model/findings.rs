@@ -2,8 +2,7 @@
 
 use super::declare::Ladder;
 use super::row::Row;
-use crate::measure::Failure;
-use crate::measure::host::Machine;
+use crate::measure::*;
 use serde_json::{Value, json};
 
 /// Everything that a bench hands back.

@@ -2,8 +2,7 @@
 
 use super::declare::{Base, Comparison, Ladder, Step};
 use super::row::{Case, Row, by_name};
-use crate::measure::child;
-use crate::measure::{self, Failure, Sample, Series};
+use crate::measure::*;
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use serde::Serialize;
@@ -117,7 +116,7 @@ impl Ladder {
         rounds: Option<u32>,
         measure: impl FnMut(&Case<K>) -> Result<Sample, Failure>,
     ) -> Result<(Vec<Row>, usize), Failure> {
-        let series = measure::rounds(cases, rounds, measure)?;
+        let series = crate::measure::rounds(cases, rounds, measure)?;
         let rounds = series.iter().map(Vec::len).max().unwrap_or(0);
         Ok((self.rows(cases, series), rounds))
     }

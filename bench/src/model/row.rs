@@ -1,7 +1,7 @@
 //! Cases and rows: what is measured, and what was.
 
 use super::format::plural;
-use crate::measure::{Series, Spread, summarise};
+use crate::measure::*;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;

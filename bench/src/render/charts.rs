@@ -2,8 +2,7 @@
 //! each. Lengths are parts of the width, so that they fit any.
 
 use super::{fill, verdict, write_file};
-use crate::measure::host::Machine;
-use crate::measure::{Failure, Spread};
+use crate::measure::*;
 use crate::model::*;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -34,12 +33,13 @@ fn drawing(findings: &Findings) -> Result<String, Failure> {
 pub fn charts(findings: &Findings) -> Vec<Value> {
     let mut all = Vec::new();
     for chart in findings.ladder.charts {
-        let drawn_rows = findings.rows.iter().filter(|row| chart.title.of(row).is_some());
+        let drawn_rows = findings.rows.iter().filter(|row| chart.title_of(row).is_some());
         // A series has the same colour in each of them, whatever else is in it.
         let series = once(drawn_rows.clone().map(|row| called(findings.ladder, row)));
         let rows = drawn_rows.filter(|row| row.figures.contains_key(chart.figure));
-        for (title, rows) in grouped(rows, |row| chart.title.of(row)) {
-            let place = |row: &Row| (row.told(chart.by), called(findings.ladder, row));
+        for (title, rows) in grouped(rows, |row| chart.title_of(row)) {
+            let groups = chart.groups(findings.ladder);
+            let place = |row: &Row| (row.told(groups), called(findings.ladder, row));
             let bar = |row: &&Row| Some((place(row), row.get(chart.figure)?));
             let mut bars: Vec<Bar> = rows.iter().filter_map(bar).collect();
             bars.extend(findings.ladder.steps.iter().filter_map(|step| published(chart, step)));
@@ -146,11 +146,10 @@ mod tests {
     use super::*;
     use crate::fixture::{LADDER, row};
 
-    const CHART: Chart = chart(
-        Title::Of(|row| row.labels.contains_key("peer").then(|| row.label("peer"))),
+    const CHART: Chart = titled(
+        |row| row.labels.contains_key("peer").then(|| row.label("peer")),
         "rate",
         "pages a second",
-        &["with"],
     );
 
     #[test]
@@ -169,7 +168,8 @@ mod tests {
         let charts = const { &[CHART.published().line(2.0, "the kernel"), CHART.log()] };
         let steps = const { &[Step::new("one", "").published(|| json!({ "rate": 7.5 }))] };
         let called = &[("one", "number one")];
-        let ladder = Box::leak(Box::new(Ladder { charts, called, steps, ..LADDER }));
+        let ladder =
+            Box::leak(Box::new(Ladder { charts, called, steps, groups: &["with"], ..LADDER }));
         let row = |step, peer: &str, with: &str, figure| {
             row(step, &[("peer", json!(peer)), ("with", json!(with))], &[(figure, &[1.0, 3.0])])
         };

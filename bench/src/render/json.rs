@@ -1,7 +1,6 @@
 //! Findings as one JSON object.
 
-use crate::measure::host::Machine;
-use crate::measure::{Failure, Spread};
+use crate::measure::*;
 use crate::model::*;
 use serde::Serialize;
 use serde_json::{Map, Value, json};

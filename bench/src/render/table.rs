@@ -1,7 +1,7 @@
 //! Tables for people: a line a row, an empty line between groups; a column or a line that would be
 //! empty is left out.
 
-use crate::measure::Spread;
+use crate::measure::*;
 use crate::model::*;
 
 /// Lines of cells, the first of them the headings. The first `names` columns are what rows are

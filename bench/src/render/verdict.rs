@@ -1,8 +1,7 @@
 //! What is judged, a line each, and what the origin of the mechanism published.
 
 use super::table::{aligned, spread};
-use crate::measure::host::Machine;
-use crate::measure::{ROUNDS_BY_DEFAULT, Spread};
+use crate::measure::*;
 use crate::model::*;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Pages packed and unpacked with the codecs and workspaces of the engine, but without the engine:
 //! no faults, no pool. What came back is compared with what went in, outside the timing.
 
-use crate::measure::{Failing, Failure, Sample, add, fail, figures};
+use crate::measure::*;
 use overspill::units::PAGE_SIZE;
 use overspill_bench::contents::Contents;
 use overspill_os::codec::{Codec, Compressor, Decompressor};

@@ -1,9 +1,7 @@
 //! `page-fault`: threads map memory, write a byte to each page and unmap it, again and again, as
 //! page_fault1 of will-it-scale does.
 
-use crate::measure::pool::{self, Counted, Ratio};
-use crate::measure::usage::{ClockId, cpu_time};
-use crate::measure::{Failing, Failure, Sample, add, fail, figures, threads};
+use crate::measure::*;
 use memmap2::{Advice, MmapMut};
 use overspill::units::{Bytes, PAGE_SIZE};
 use serde::{Deserialize, Serialize};

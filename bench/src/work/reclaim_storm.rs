@@ -1,11 +1,9 @@
 //! `reclaim-storm`: groups of threads that pass messages, each with a working set in managed
 //! memory, as in hackbench.
 
-use crate::measure::pool::{self, Counted};
-use crate::measure::usage::{Usage, UsageWho};
-use crate::measure::{Failure, Sample, add, figures};
+use crate::measure::*;
 use overspill::units::PAGE_SIZE;
-use overspill_bench::contents::{Random, WORDS, tag};
+use overspill_bench::contents::{Random, WORDS, fill_random, tag};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -51,14 +49,6 @@ impl<'a> WorkingSet<'a> {
     fn new(words: &'a mut [u64], thread: usize) -> WorkingSet<'a> {
         let first = (thread * words.len() / WORDS) as u64;
         WorkingSet { words, first, random: Random::new(!(thread as u64)), wrong: 0 }
-    }
-
-    /// Random bytes in every page, behind its tag.
-    fn fill(&mut self) {
-        for (page, number) in self.words.chunks_exact_mut(WORDS).zip(self.first..) {
-            page.fill_with(|| self.random.next());
-            page[0] = tag(number);
-        }
     }
 
     /// The place of a message in any page.
@@ -119,7 +109,7 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let wrong = AtomicU64::new(0);
     let body = |thread: usize, words: &mut [u64]| {
         let mut set = WorkingSet::new(words, thread);
-        set.fill();
+        fill_random(set.words, set.first, &mut set.random);
         filled.wait();
         start.wait();
         let (group, member) = (thread / GROUP_THREADS, thread % GROUP_THREADS);
@@ -218,7 +208,7 @@ mod tests {
         let (mut from, mut to) = (vec![0; 3 * WORDS], vec![0; 3 * WORDS]);
         let [mut sender, mut receiver] = [(&mut from, 0), (&mut to, 1)].map(|(words, at)| {
             let mut set = WorkingSet::new(words, at);
-            set.fill();
+            fill_random(set.words, set.first, &mut set.random);
             set
         });
         send(&mut sender, &[out], 3).unwrap();

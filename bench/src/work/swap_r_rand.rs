@@ -1,11 +1,10 @@
 //! `swap-r-rand`: threads read single pages at random from more than fits, of contents as programs
 //! have them.
 
-use crate::measure::pool::{self, Counted, Counters, Ratio};
-use crate::measure::{Failure, Sample, add, fail, figures, threads};
+use crate::measure::*;
 use overspill::units::PAGE_SIZE;
 use overspill::{Pool, Region};
-use overspill_bench::contents::{Contents, Random, WORDS, tag};
+use overspill_bench::contents::{self, Contents, Random, WORDS, tag};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -28,9 +27,7 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let pool = request.pool()?;
     let pages = request.pages();
     let mut region = pool::map(&pool, request.bytes)?;
-    for (page, number) in region.as_mut_slice::<u64>().chunks_exact_mut(WORDS).zip(0..) {
-        fill(page, number);
-    }
+    contents::pages(region.as_mut_slice(), 0).for_each(|(page, number)| fill(page, number));
     let reader = Reader { pool: &pool, region: &region, pages, alone: request.threads == 1 };
     let run = |reads: u64, seed: u64| {
         let mut seeds: Vec<u64> = (0..request.threads as u64).map(|thread| seed + thread).collect();

@@ -1,9 +1,7 @@
 //! `swap-w-seq`: threads write more than fits, and read it back, as swap-w-seq of vm-scalability
 //! does.
 
-use crate::measure::host::Machine;
-use crate::measure::pool::{self, Counted};
-use crate::measure::{Failure, Sample, add, fail, threads};
+use crate::measure::*;
 use overspill::Region;
 use overspill::slot::CLUSTER_SLOTS;
 use overspill::units::{Bytes, PAGE_SIZE};

@@ -8,11 +8,10 @@ pub mod engine;
 pub mod kernel;
 pub mod load;
 
-use crate::measure::usage::Usage;
-use crate::measure::{Failing, Failure, Sample, add, figures, pool};
+use crate::measure::*;
 use load::{Found, Memory};
 use overspill::units::PAGE_SIZE;
-use overspill_bench::contents::{Contents, WORDS};
+use overspill_bench::contents::{Contents, WORDS, pages};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -75,15 +74,12 @@ pub fn load_device_bytes(load: u64) -> u64 {
 
 /// Writes every page of `words`; nothing in them compresses.
 fn fill(words: &mut [u64]) {
-    words
-        .chunks_exact_mut(WORDS)
-        .zip(0..)
-        .for_each(|(page, number)| Contents::Random.fill(page, number));
+    pages(words, 0).for_each(|(page, number)| Contents::Random.fill(page, number));
 }
 
 /// Pushes everything else out: a word in each page is written.
 fn touch(words: &mut [u64]) {
-    words.chunks_exact_mut(WORDS).zip(1..).for_each(|(page, number)| page[0] = number);
+    pages(words, 1).for_each(|(page, number)| page[0] = number);
 }
 
 /// Reads a word of each page, and how long that takes.

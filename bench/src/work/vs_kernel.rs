@@ -13,8 +13,7 @@ pub mod peer;
 pub mod program;
 mod shares;
 
-use crate::measure::usage::Usage;
-use crate::measure::{Failure, Sample, add, fail, figures};
+use crate::measure::*;
 use case::{Kind, Step, Task};
 use overspill::units::PAGE_SIZE;
 use overspill_bench::workload::{Outcome, Packing, Plan};
@@ -94,20 +93,16 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
 }
 
 fn told(outcome: &Outcome) -> Sample {
-    let mut sample = used(outcome.elapsed_s, &outcome.used);
+    let percentiles_ns = outcome.percentiles_ns.map(|ns| ns as f64);
+    let mut sample = used(outcome.elapsed_s, &outcome.used, &percentiles_ns);
     let ns_per_access = outcome.elapsed_s * 1e9 / outcome.accesses.max(1) as f64;
     add(&mut sample, [("ns_per_access", ns_per_access)]);
-    let percentiles = [outcome.p50_ns, outcome.p99_ns, outcome.p999_ns];
-    add(
-        &mut sample,
-        ["p50_ns", "p99_ns", "p999_ns"].into_iter().zip(percentiles.map(|ns| ns as f64)),
-    );
     sample
 }
 
-/// What work takes that anything does.
-fn used(elapsed_s: f64, usage: &Usage) -> Sample {
-    figures([
+/// What work takes that anything does, with the percentiles that are known of its accesses.
+fn used(elapsed_s: f64, usage: &Usage, percentiles_ns: &[f64]) -> Sample {
+    let mut sample = figures([
         ("elapsed_s", elapsed_s),
         // Processor time of the process meanwhile; that of overspill's threads is part of it.
         ("cpu_s", usage.user_s + usage.sys_s),
@@ -117,7 +112,10 @@ fn used(elapsed_s: f64, usage: &Usage) -> Sample {
         // the kernel, and what is in zswap counts, too.
         ("major_faults", usage.major_faults as f64),
         ("minor_faults", usage.minor_faults as f64),
-    ])
+    ]);
+    let names = ["p50_ns", "p99_ns", "p999_ns"].into_iter();
+    add(&mut sample, names.zip(percentiles_ns.iter().copied()));
+    sample
 }
 
 fn count<const N: usize>(sample: &mut Sample, counts: [(&str, u64); N]) {

@@ -6,8 +6,7 @@
 pub mod policies;
 pub mod trace;
 
-use crate::measure::pool::{self, Counted};
-use crate::measure::{Failure, Sample, add, figures};
+use crate::measure::*;
 use overspill::units::Bytes;
 use overspill_bench::contents::{WORDS, tag};
 use policies::{Misses, Policy};

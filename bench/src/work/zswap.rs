@@ -5,13 +5,10 @@
 pub mod figures;
 pub mod pages;
 
-use crate::measure::pool::{self, Counted};
-use crate::measure::threads::{self, Timed};
-use crate::measure::usage::{ClockId, cpu_time};
-use crate::measure::{Failure, Sample, add};
+use crate::measure::*;
 use overspill::units::{Bytes, PAGE_SIZE};
 use overspill::{Pool, Region};
-use overspill_bench::contents::{Random, WORDS};
+use overspill_bench::contents::{self, Random, WORDS};
 use pages::{Pages, Work};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -56,9 +53,7 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
 }
 
 fn fill(region: &mut Region<'_>, pages: &Pages, first: u64) {
-    for (page, number) in region.as_mut_slice::<u64>().chunks_exact_mut(WORDS).zip(first..) {
-        pages.fill(page, number);
-    }
+    contents::pages(region.as_mut_slice(), first).for_each(|(page, at)| pages.fill(page, at));
 }
 
 /// Swaps all pages out, then in.
@@ -92,9 +87,9 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
     let written = Bytes::from_pages(all).0;
     pool.set_memory(Bytes(written + written / 2 + request.memory)).map_err(Failure::of)?;
     let mut wrong = 0;
-    let mut read = |names, read: &mut dyn FnMut() -> Timed<Read>| {
+    let mut read = |names, read: &mut dyn FnMut() -> threads::Timed<Read>| {
         let out_before = pages_out(pool, all);
-        let (Timed { results, elapsed }, counted) = Counted::during(pool, read);
+        let (threads::Timed { results, elapsed }, counted) = Counted::during(pool, read);
         wrong += results.iter().map(|read| read.wrong).sum::<u64>();
         let cpu = results.iter().map(|read| read.cpu).sum();
         let pages_in = out_before - pages_out(pool, all);
@@ -174,7 +169,7 @@ fn read_all(
     threads: usize,
     words: &[u64],
     is_right: impl Fn(&[u64], u64) -> bool + Sync,
-) -> Timed<Read> {
+) -> threads::Timed<Read> {
     let mut parts: Vec<&[u64]> = order.chunks(order.len().div_ceil(threads).max(1)).collect();
     threads::each(&mut parts, |part| {
         let began = cpu_time(ClockId::ThreadCPUTime);

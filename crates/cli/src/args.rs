@@ -12,7 +12,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use jobs::{ReclaimArgs, SetArgs, StatArgs};
 use overspill::config::Config;
 use overspill::units::Bytes;
-pub use run::{Fault, RunArgs};
+pub use run::{FaultDelivery, RunArgs};
 use std::ffi::OsString;
 pub use swap::{Column, Columns, SwapoffArgs, SwaponArgs};
 

@@ -19,7 +19,7 @@ use crate::report::printable;
 use crate::rundir::leftovers;
 use job::Job;
 use protocol::{Answer, Call, REPLY_MAX, REQUEST_MAX, Reply, Request, VERSION};
-use sockets::{Directory, Variables, default_directory};
+use sockets::{SocketDirectory, Variables, default_directory};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStringExt;
@@ -46,7 +46,7 @@ const REPLY_TIME: Duration = Duration::from_secs(5);
 /// The socket of this process's job; gone when dropped.
 #[derive(Debug)]
 pub struct Control {
-    directory: Directory,
+    directory: SocketDirectory,
     /// Whether the directory is overspill's own, to be removed when it is empty.
     own_directory: bool,
 }
@@ -57,7 +57,7 @@ impl Control {
         let user = rustix::process::geteuid().as_raw();
         let mut refusal = String::new();
         for path in variables.directories(user) {
-            match Directory::listen(&path, user, std::process::id()) {
+            match SocketDirectory::listen(&path, user, std::process::id()) {
                 Ok((directory, listener)) => {
                     directory.sweep();
                     let job = Arc::new(job);
@@ -181,7 +181,7 @@ fn read_line(stream: &mut UnixStream, longest: usize, deadline: Instant) -> io::
 /// A job that was found.
 #[derive(Debug)]
 pub struct Found {
-    directory: Directory,
+    directory: SocketDirectory,
     /// The process of its `overspill run`.
     launcher: u32,
     /// The process that the user named.
@@ -200,7 +200,7 @@ pub fn find(pid: u32) -> Result<Found, Failure> {
     let directories: Vec<_> = places(pid, &owners)
         .into_iter()
         .filter_map(|(path, is_own)| {
-            let opened = Directory::open(&path, &owners);
+            let opened = SocketDirectory::open(&path, &owners);
             denied |=
                 opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
             Some((opened.ok()?, is_own))
@@ -282,7 +282,7 @@ pub fn find_only() -> Result<Found, Failure> {
     let ours = Variables::read(|name| std::env::var_os(name));
     let mut jobs = Vec::new();
     for path in ours.directories(user) {
-        let Ok(directory) = Directory::open(&path, &[user]) else { continue };
+        let Ok(directory) = SocketDirectory::open(&path, &[user]) else { continue };
         // One that was killed leaves a socket at which nobody listens.
         directory.sweep();
         jobs.extend(
@@ -366,7 +366,12 @@ fn cannot_reach(pid: u32, error: &io::Error) -> Failure {
     })
 }
 
-fn exchange(directory: &Directory, launcher: u32, pid: u32, request: Request) -> io::Result<Reply> {
+fn exchange(
+    directory: &SocketDirectory,
+    launcher: u32,
+    pid: u32,
+    request: Request,
+) -> io::Result<Reply> {
     let mut stream = directory.connect(launcher)?;
     stream.set_write_timeout(Some(REPLY_TIME))?;
     // Who is turned away finds the answer and a closed connection: the answer counts.

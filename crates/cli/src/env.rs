@@ -1,6 +1,6 @@
 //! What the preload library is told: the settings in canonical form, in the program's environment.
 
-use crate::args::Fault;
+use crate::args::FaultDelivery;
 use crate::program::preload;
 use overspill::config::{SwapList, SwapSpec};
 use overspill::units::Bytes;
@@ -14,9 +14,9 @@ pub struct Settings<'a> {
     pub memory: Bytes,
     /// Devices with absolute paths.
     pub swap: &'a [SwapSpec],
-    /// How faults are served. [`Fault::Auto`] is by signal, or by a thread where a process finds
-    /// that it cannot be by signal.
-    pub fault: Fault,
+    /// How faults are served. [`FaultDelivery::Auto`] is by signal, or by a thread where a process
+    /// finds that it cannot be by signal.
+    pub fault: FaultDelivery,
     /// Settings of the engine, comma separated.
     pub set: &'a str,
     /// Where each process keeps its statistics.
@@ -35,9 +35,9 @@ impl Settings<'_> {
     pub fn changes(&self, ld_preload: Option<&OsStr>) -> Vec<(&'static str, Option<OsString>)> {
         let none = self.swap.is_empty();
         let fault = match self.fault {
-            Fault::Auto => "auto",
-            Fault::Thread => "thread",
-            Fault::Signal => "signal",
+            FaultDelivery::Auto => "auto",
+            FaultDelivery::Thread => "thread",
+            FaultDelivery::Signal => "signal",
         };
         vec![
             ("OVERSPILL_MEMORY", Some(self.memory.0.to_string().into())),
@@ -67,7 +67,7 @@ mod tests {
         Settings {
             memory: Bytes(64 << 20),
             swap,
-            fault: Fault::Auto,
+            fault: FaultDelivery::Auto,
             set: "",
             run_dir: Path::new("/run/x"),
             window: 0x4000_0020_0000,
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn settings_are_passed_in_canonical_form() {
         let swap = ["/a:1K".parse().unwrap(), "/b".parse().unwrap()];
-        let changes = Settings { fault: Fault::Signal, set: "folio=1", ..settings(&swap) }
+        let changes = Settings { fault: FaultDelivery::Signal, set: "folio=1", ..settings(&swap) }
             .changes(Some(OsStr::new("/p.so")));
         assert_eq!(value(&changes, "OVERSPILL_MEMORY").unwrap(), "67108864");
         assert_eq!(value(&changes, "OVERSPILL_SWAP").unwrap(), "/a:1024,/b");

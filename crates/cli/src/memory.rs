@@ -9,19 +9,19 @@ const UNLIMITED: u64 = 1 << 62;
 
 /// What bounds the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Limits {
+pub struct MemoryLimits {
     /// The least limit of the own memory cgroup and those above it.
     pub cgroup: Option<Bytes>,
     /// MemAvailable of /proc/meminfo.
     pub available: Option<Bytes>,
 }
 
-impl Limits {
+impl MemoryLimits {
     /// Reads them for this process.
-    pub fn read() -> Limits {
+    pub fn read() -> MemoryLimits {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let read = |path: &Path| fs::read_to_string(path).ok();
-        Limits {
+        MemoryLimits {
             cgroup: cgroup_limit(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"), read),
             available: meminfo(&text("/proc/meminfo"), "MemAvailable:"),
         }
@@ -167,18 +167,18 @@ mod tests {
 
     #[test]
     fn the_default_is_three_quarters_of_the_least() {
-        let limits = Limits {
+        let limits = MemoryLimits {
             cgroup: Some(Bytes(1 << 30)),
             available: meminfo("MemAvailable:  16777216 kB\n", "MemAvailable:"),
         };
         assert_eq!(limits.available, Some(Bytes(16 << 30)));
         assert_eq!(limits.default_budget(), Some(Bytes(768 << 20)));
-        assert_eq!(Limits::default().default_budget(), None);
+        assert_eq!(MemoryLimits::default().default_budget(), None);
     }
 
     #[test]
     fn this_machine_has_memory() {
-        assert!(Limits::read().default_budget().is_some());
-        assert!(mem_total() >= Limits::read().available);
+        assert!(MemoryLimits::read().default_budget().is_some());
+        assert!(mem_total() >= MemoryLimits::read().available);
     }
 }

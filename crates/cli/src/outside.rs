@@ -14,7 +14,7 @@ use overspill::job::{JobTable, Said, tolerance};
 use overspill::stats::Counter;
 use overspill::units::Bytes;
 use overspill_os::executable::out_of_reach;
-use overspill_os::smaps::{Kind, Kinds};
+use overspill_os::smaps::{Kinds, MemoryKind};
 use overspill_os::thread;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -224,13 +224,13 @@ fn kinds(pid: u32, smaps: &str) -> BTreeMap<&'static str, u64> {
     use Counter::*;
     let pages = Kinds::of_text(smaps);
     let named = [
-        (UnmanagedStackBytes, Kind::Stacks),
-        (UnmanagedBrkBytes, Kind::Brk),
-        (UnmanagedDataBytes, Kind::Data),
-        (UnmanagedFileBytes, Kind::Files),
-        (UnmanagedCodeBytes, Kind::Code),
-        (UnmanagedOtherBytes, Kind::Other),
-        (UnmanagedEngineBytes, Kind::Own),
+        (UnmanagedStackBytes, MemoryKind::Stacks),
+        (UnmanagedBrkBytes, MemoryKind::Brk),
+        (UnmanagedDataBytes, MemoryKind::Data),
+        (UnmanagedFileBytes, MemoryKind::Files),
+        (UnmanagedCodeBytes, MemoryKind::Code),
+        (UnmanagedOtherBytes, MemoryKind::Other),
+        (UnmanagedEngineBytes, MemoryKind::Own),
     ]
     .map(|(name, kind)| (name.name(), Bytes::from_pages(pages.get(kind)).0));
     let shared = kib(&read(pid, "smaps_rollup"), "Pss_Shmem");

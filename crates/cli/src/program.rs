@@ -46,8 +46,8 @@ fn check_with(command: &[OsString], library: &Library, search: &OsStr) -> Result
     let (mut is_static, mut is_interpreter) = (false, false);
     for _ in 0..CHAIN_MAX {
         match look(&path)? {
-            Kind::Unreadable => break,
-            Kind::Script(interpreter) => {
+            ProgramKind::Unreadable => break,
+            ProgramKind::Script(interpreter) => {
                 let missing =
                     |error| missing_interpreter("interpreter", &interpreter.path, &path, error);
                 fs::metadata(&interpreter.path).map_err(missing)?;
@@ -59,7 +59,7 @@ fn check_with(command: &[OsString], library: &Library, search: &OsStr) -> Result
                 path = interpreter.path;
                 is_interpreter = true;
             }
-            Kind::Binary(elf) => {
+            ProgramKind::Binary(elf) => {
                 is_static = elf.loader.is_none() && !is_loader(&path);
                 check_binary(&path, &elf, library)?;
                 if is_static && is_interpreter {
@@ -144,25 +144,27 @@ fn missing_interpreter(what: &str, interpreter: &Path, of: &Path, error: io::Err
 }
 
 /// What kind of program a file is.
-enum Kind {
+enum ProgramKind {
     Binary(Elf),
     Script(Interpreter),
     /// Executable but not readable for this user: nothing to be told.
     Unreadable,
 }
 
-fn look(path: &Path) -> Result<Kind, Failure> {
+fn look(path: &Path) -> Result<ProgramKind, Failure> {
     let mut head = Vec::new();
     match File::open(path).and_then(|file| file.take(LINE_MAX as u64).read_to_end(&mut head)) {
         Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(Kind::Unreadable),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return Ok(ProgramKind::Unreadable);
+        }
         Err(error) => return Err(not_executable(path, &error)),
     }
     if let Some(interpreter) = Interpreter::parse(&head) {
-        return Ok(Kind::Script(interpreter));
+        return Ok(ProgramKind::Script(interpreter));
     }
     match Elf::of_file(path) {
-        Ok(Some(elf)) => Ok(Kind::Binary(elf)),
+        Ok(Some(elf)) => Ok(ProgramKind::Binary(elf)),
         Ok(None) => Err(Failure::not_executable(format!(
             "'{}' is neither an ELF program nor a script with a #! line: name its interpreter, \
              such as sh, before it",
@@ -224,14 +226,14 @@ mod tests {
     use crate::failure::{NOT_EXECUTABLE, NOT_FOUND, OWN};
     use std::os::unix::fs::PermissionsExt;
 
-    struct Room(PathBuf);
+    struct TestDir(PathBuf);
 
-    impl Room {
-        fn new(name: &str) -> Room {
+    impl TestDir {
+        fn new(name: &str) -> TestDir {
             let dir = std::env::temp_dir()
                 .join(format!("overspill-target-{}-{name}", std::process::id()));
             fs::create_dir_all(&dir).unwrap();
-            Room(dir)
+            TestDir(dir)
         }
 
         fn file(&self, name: &str, content: &[u8], mode: u32) -> PathBuf {
@@ -254,7 +256,7 @@ mod tests {
         }
     }
 
-    impl Drop for Room {
+    impl Drop for TestDir {
         fn drop(&mut self) {
             fs::remove_dir_all(&self.0).unwrap();
         }
@@ -267,7 +269,7 @@ mod tests {
 
     #[test]
     fn programs_are_found_as_execvp_finds_them() {
-        let room = Room::new("find");
+        let room = TestDir::new("find");
         let path = room.file("prog", &fit(), 0o755);
         assert_eq!(room.check(&["prog"]).unwrap().path, path);
         assert_eq!(room.check(&[path.to_str().unwrap()]).unwrap().path, path);
@@ -287,7 +289,7 @@ mod tests {
 
     #[test]
     fn scripts_are_followed_to_their_binary() {
-        let room = Room::new("script");
+        let room = TestDir::new("script");
         let dir = room.0.display();
         room.file("prog", &fit(), 0o755);
         room.file("direct", format!("#!{dir}/prog -x\n").as_bytes(), 0o755);
@@ -309,7 +311,7 @@ mod tests {
 
     #[test]
     fn binaries_out_of_reach_are_refused() {
-        let room = Room::new("binary");
+        let room = TestDir::new("binary");
         let mut other = fit();
         // e_machine; then EI_CLASS.
         other[18] = if other[18] == 62 { 183 } else { 62 };

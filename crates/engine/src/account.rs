@@ -5,7 +5,7 @@
 //! in its own entry first and adds up all entries then; what does not fit it takes back. So the
 //! leases that were granted never exceed the budget, and a process that is killed at any
 //! instruction leaves nothing behind but its own entry. The kernel marks that when the process ends
-//! ([`Mark`]). From then on it counts no more, and whoever looks next clears it: in a build a
+//! ([`EntryOwner`]). From then on it counts no more, and whoever looks next clears it: in a build a
 //! hundred processes may end between two looks.
 //!
 //! A lease can be *forced*: each process has what it needs to run at all, whatever the others have.
@@ -19,7 +19,7 @@
 use crate::base::sync::point;
 use overspill_os::Errno;
 use overspill_os::table::SharedCells;
-use overspill_os::token::Mark;
+use overspill_os::token::EntryOwner;
 use std::fmt::{self, Write};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 const PLACES: usize = 1 << 14;
 /// Cells of an entry: two cache lines.
 const ENTRY: usize = 16;
-const LEASE: usize = Mark::CELLS;
+const LEASE: usize = EntryOwner::CELLS;
 const USED: usize = LEASE + 1;
 const RATE: usize = USED + 1;
 const WANT: usize = RATE + 1;
@@ -271,8 +271,8 @@ impl Member {
     }
 
     /// Who holds it.
-    pub fn mark(&self) -> Mark {
-        Mark::of(&self.account.cells[self.at * ENTRY..])
+    pub fn mark(&self) -> EntryOwner {
+        EntryOwner::of(&self.account.cells[self.at * ENTRY..])
     }
 
     /// Its number.

@@ -13,8 +13,8 @@
 //! do the I/O; reclaim allocates and writes, faults read and free.
 //!
 //! Locks, in order: an entry of the table (`Rank::DeviceTable`), then those of the device's slots
-//! ([`crate::slot`]), which may be held over system calls that lease and grow but never over reads
-//! and writes. A ring is only tried.
+//! ([`crate::slot`]), which may be held over system calls that acquire and grow but never over
+//! reads and writes. A ring is only tried.
 
 mod area;
 mod block_io;
@@ -462,7 +462,7 @@ impl Disk for NoDisk {
         false
     }
 
-    fn lease(&self, _: Range<u64>) -> bool {
+    fn acquire(&self, _: Range<u64>) -> bool {
         true
     }
 

@@ -12,7 +12,7 @@
 //! - [`zone`]: a buddy system a NUMA node, behind one lock, from which lists are filled and to
 //!   which they give back in bulk. What goes back is **picked before the lock is taken**, and made
 //!   into blocks as large as it makes up; under it blocks are only merged with what is there.
-//!   [`Pick::Inside`] is the baseline.
+//!   [`FramePick::Inside`] is the baseline.
 //!
 //! Beside these, the limit and what counts (`budget`), a zone's lock and what is measured of it
 //! (`locked`), and the size of the arena (`size`).
@@ -41,8 +41,8 @@ use cells::{FrameCells, NO_FRAME};
 use locked::{Doing, Hold, LockedZone, ZONE_LOCK};
 use overspill_os::Errno;
 use overspill_os::cpu::{self, Topology};
-use percpu::{CpuLists, LIST_ORDER_MAX, Marks, Picked};
-pub use settings::{FrameSettings, Pick};
+use percpu::{CpuLists, LIST_ORDER_MAX, ListMarks, Picked};
+pub use settings::{FramePick, FrameSettings};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 pub use watermarks::{Mark, Watermarks};
 use zone::{Pageblocks, Source, Zone};
@@ -163,7 +163,7 @@ impl FrameAllocator {
         let lists = || {
             CpuCell(RankedMutex::new(
                 Rank::CpuLists,
-                CpuLists::new(Marks::of(limit, topology.cpus())),
+                CpuLists::new(ListMarks::of(limit, topology.cpus())),
             ))
         };
         let allocator = FrameAllocator {
@@ -434,7 +434,7 @@ impl FrameAllocator {
     /// under it.
     fn give_picked(&self, picked: &mut Picked) {
         if let Some((block, _)) = picked.blocks().first() {
-            let hold = (self.settings.pick == Pick::Inside)
+            let hold = (self.settings.pick == FramePick::Inside)
                 .then(|| self.hold(self.zone_of(*block), Doing::Give));
             picked.merge();
             self.free_picked(picked, hold);
@@ -461,13 +461,13 @@ impl FrameAllocator {
 
     /// Gives the oldest `frames` frames of a processor back to their zones, in holds of bounded
     /// length.
-    fn give(&self, lists: &mut CpuLists, mut frames: u32, pick: Pick) {
+    fn give(&self, lists: &mut CpuLists, mut frames: u32, pick: FramePick) {
         let mut picked = Picked::new();
         while frames > 0 && lists.frames() > 0 {
             let before = lists.frames();
             // The zone of most of them, where there are several: that of the processor.
             let near = self.zones_of(cpu::current()).next().expect("there is a zone");
-            let hold = (pick == Pick::Inside).then(|| self.hold(near, Doing::Give));
+            let hold = (pick == FramePick::Inside).then(|| self.hold(near, Doing::Give));
             lists.pick(frames, &mut picked);
             picked.merge();
             self.free_picked(&mut picked, hold);

@@ -252,10 +252,8 @@ fn frames_and_arena(
 }
 
 fn open_uffd(own_faults: bool) -> Result<Uffd, NoMemory> {
-    let mut wanted = Features::THREAD_ID.0
-        | Features::POISON.0
-        | Features::MOVE.0
-        | Features::PAGEFAULT_FLAG_WP.0;
+    let mut wanted =
+        Features::THREAD_ID.0 | Features::POISON.0 | Features::MOVE.0 | Features::WRITE_PROTECT.0;
     if own_faults {
         wanted |= Features::SIGBUS.0;
     }

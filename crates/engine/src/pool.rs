@@ -11,7 +11,7 @@ pub use crate::space::MapFlags;
 use crate::stats::{Counter, Snapshot, Stats};
 use crate::units::{Bytes, PAGE_SIZE};
 use overspill_os::directory::Directory;
-use overspill_os::region::{Memory, Plain};
+use overspill_os::region::{OwnedRange, Plain};
 use overspill_os::vm::{Prot, advice};
 use overspill_os::{Errno, signal};
 use std::ops::{ControlFlow, Range};
@@ -85,7 +85,7 @@ impl Pool {
     /// ENOMEM when the window has no room for it.
     pub fn map(&self, len: usize) -> Result<Region<'_>, Errno> {
         let start = self.mmap(None, len, Prot::READ_WRITE, MapFlags::default())?;
-        Ok(Region { memory: Memory::new(start..start + len), pool: self })
+        Ok(Region { memory: OwnedRange::new(start..start + len), pool: self })
     }
 
     /// The addresses under management.
@@ -426,7 +426,7 @@ impl Drop for Pool {
 /// Memory of a pool, dropped with this value.
 #[derive(Debug)]
 pub struct Region<'a> {
-    memory: Memory,
+    memory: OwnedRange,
     pool: &'a Pool,
 }
 

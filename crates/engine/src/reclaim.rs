@@ -24,7 +24,7 @@ mod way_out;
 pub mod writeback;
 
 use crate::base::Base;
-use crate::base::buffers::{Buffers, Taken};
+use crate::base::buffers::{Buffers, TakenBuffers};
 use crate::base::costs::Choice;
 use crate::base::lockdep::Rank;
 use crate::frame::cells::Owner;
@@ -50,7 +50,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use throttle::Throttle;
 pub(crate) use way_out::EvictTo;
-use way_out::{Bitmap, EvictPlan};
+use way_out::{EvictPlan, ExtentBitmap};
 
 /// Share of the budget that the swap cache fills before its oldest pages are stored: 1/8. Enough
 /// for pages that are touched again soon, small enough to leave the frames to resident and
@@ -185,7 +185,7 @@ impl<B: Backing> Reclaim<B> {
 
     /// A free batch of those that are not for direct reclaim, with as many pages as are worth it
     /// here, if there is room for them.
-    pub(crate) fn take_batch(&self) -> Option<Taken<'_, Batch>> {
+    pub(crate) fn take_batch(&self) -> Option<TakenBuffers<'_, Batch>> {
         let (mut batch, budget) = (self.batches.try_take()?, self.memory.budget());
         let growth = batch.growth(budget.limit() as usize).min(budget.free_pages() as usize / 2);
         if growth > 0 {
@@ -407,7 +407,7 @@ impl<B: Backing> Reclaim<B> {
         }
         let guard = self.memory.extents.try_lock(index)?;
         // 1. Isolate: who is resident and was not referenced lately.
-        let mut wanted: Bitmap = [0; EXTENT_PAGES / 64];
+        let mut wanted: ExtentBitmap = [0; EXTENT_PAGES / 64];
         let sheds = self.swap.sheds_compressed();
         let mut count = 0;
         let first = extent::pages_of(index).start;

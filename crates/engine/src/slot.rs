@@ -1,22 +1,22 @@
 //! Swap slots: which pages of a device are in use.
 //!
 //! A [`SlotMap`] hands out the slots of one device, to all threads at once. Slots are grouped in
-//! clusters of [`CLUSTER_SLOTS`], clusters in allotments of up to 32. An allotment is *leased*
-//! before it is used, so that processes can share a device, and its clusters are *grown* (given
-//! disk space) before slots of them are handed out, so that a full disk is found here and not when
-//! a page is written. Around a fork clusters are *sealed*: parent and child both read them, so
-//! neither hands out their free slots until the other is gone.
+//! clusters of [`CLUSTER_SLOTS`], clusters in allotments of up to 32. An allotment is
+//! *acquired* before it is used, so that processes can share a device, and its clusters are *grown*
+//! (given disk space) before slots of them are handed out, so that a full disk is found here and
+//! not when a page is written. Around a fork clusters are *sealed*: parent and child both read
+//! them, so neither hands out their free slots until the other is gone.
 //!
 //! A file each, bottom up:
 //! - `cluster`: a record for each cluster, with a lock of its own;
 //! - `table`: what is done to clusters, under their locks and that of the device; `lists` that they
-//!   stand in by how full they are, `lease`s and growth, `counts`;
+//!   stand in by how full they are, `growth`, and `counts`;
 //! - `cache`: the slots that a processor keeps; `percpu`: when they are used;
 //! - `retire`: a device that is taken out of use; `fork`: what parent and child share.
 //!
 //! **Scaling**, in three steps, each a setting that can be turned back ([`SlotSettings`]):
 //! 1. *A lock a cluster.* Slots are taken and put back under the lock of their cluster; the
-//!    device's lock guards the lists of clusters, leases, growth and seals. Putting slots back
+//!    device's lock guards the lists of clusters, ownership, growth and seals. Putting slots back
 //!    needs it only when the cluster changes its list, taking them only when the current cluster
 //!    has no more. The baseline holds it for every operation.
 //! 2. *Slot caches.* Requests for a few slots are served from 64 slots that a processor took in one
@@ -35,7 +35,7 @@
 //! Locks, in order: the cache of a processor (`Rank::SlotCache`: tried, waited for only to empty
 //! it, and not held while its slots go back), the right to grow (`Rank::SlotGrowth`; held over
 //! system calls), the device's (`Rank::SlotMap`; of the system calls of [`Disk`] only those that
-//! give a lease back or share one are made under it), a cluster's (`Rank::Cluster`, a leaf). The
+//! give a range back or share one are made under it), a cluster's (`Rank::Cluster`, a leaf). The
 //! last two are counted.
 
 mod cache;
@@ -43,10 +43,10 @@ mod check;
 mod cluster;
 mod counts;
 mod fork;
+mod growth;
 #[cfg(test)]
 mod interleavings;
 mod layout;
-mod lease;
 mod lists;
 mod percpu;
 mod retire;
@@ -66,9 +66,9 @@ use cluster::RECORD_WORDS;
 pub use cluster::{Bitmap, CLUSTER_SLOTS};
 pub use counts::Counts;
 use counts::SlotState;
+pub use growth::Disk;
+use growth::RETRY;
 use layout::{Layout, pieces};
-pub use lease::Disk;
-use lease::RETRY;
 use overspill_os::table::ZeroTable;
 use overspill_os::{Errno, cpu};
 use percpu::{CACHE_HIGH, CpuCache};
@@ -466,7 +466,7 @@ impl SlotMap {
         self.table.touched_clusters()
     }
 
-    /// Checks every invariant from the bitmaps up, in time proportional to what is leased; for
+    /// Checks every invariant from the bitmaps up, in time proportional to what is acquired; for
     /// tests and debugging, when no operation is under way.
     ///
     /// # Panics

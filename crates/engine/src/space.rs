@@ -31,7 +31,7 @@ use crate::fault::settings::Delivery;
 use crate::memory::extent::{EXTENT_PAGES, split};
 use crate::memory::word::State;
 use crate::memory::{Memory, RESERVED_PAGES};
-use crate::space::regions::{Kind, Region, RegionMap};
+use crate::space::regions::{Region, RegionKind, RegionMap};
 use crate::stats::{Counter, Stats};
 use crate::swap::Swap;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
@@ -248,7 +248,7 @@ impl<B: Backing> Space<B> {
         self.close_hole(regions, pages.start)?;
         for (part, region) in parts {
             let addresses = self.memory.address_range(part.clone());
-            if region.kind == Kind::Foreign {
+            if region.kind == RegionKind::Foreign {
                 vm::map_fixed(addresses.clone(), Prot::NONE)?;
                 vm::advise(addresses.clone(), vm::MADV_NOHUGEPAGE)?;
                 self.clear(part.clone())?;
@@ -352,7 +352,7 @@ impl<B: Backing> Space<B> {
         }
         if end >= pages.end
             && let Some((whole, region)) = regions.around(pages.start)
-            && region.kind == Kind::Managed
+            && region.kind == RegionKind::Managed
         {
             self.accesses.note(
                 pages.start,
@@ -416,7 +416,7 @@ impl<B: Backing> Space<B> {
                 regions.remove(pages);
                 continue;
             }
-            if region.wipe_on_fork && region.kind == Kind::Managed {
+            if region.wipe_on_fork && region.kind == RegionKind::Managed {
                 self.clear(pages.clone())?;
                 self.set_guard(&mut regions, pages.clone(), region, false)?;
             }
@@ -424,10 +424,10 @@ impl<B: Backing> Space<B> {
                 self.set_pinned(pages.clone(), false);
                 regions.update(pages.clone(), |r| r.pinned = false);
             }
-            if region.kept && region.kind == Kind::Managed {
+            if region.kept && region.kind == RegionKind::Managed {
                 self.set_pinned(pages.clone(), true);
             }
-            if region.kind == Kind::Foreign {
+            if region.kind == RegionKind::Foreign {
                 foreign.push(addresses);
             }
         }

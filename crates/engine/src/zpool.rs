@@ -32,7 +32,7 @@ use crate::frame::cells::FrameCells;
 use crate::units::{FrameId, PAGE_SIZE};
 use chunk::{ChunkTable, Lists};
 use class::{CLASSES, ORDER_MAX, ORDER_MIN, TRAILER_BYTES, class_of};
-pub use compact::{Compacted, Moved};
+pub use compact::{Compacted, Relocate};
 pub use handle::Handle;
 use kept::{Kept, kept_max};
 use std::fmt;

@@ -42,7 +42,7 @@ use self::thread::begin_thread;
 use crate::lock::{self, RawLock};
 use crate::report::report;
 use crate::units::{Errno, check};
-use crate::{confined, descriptors, job, process, signal};
+use crate::{confined, descriptors, engine_thread, process, signal};
 use rustix::process::PidfdFlags;
 use rustix::thread::futex;
 use std::ffi::c_void;
@@ -73,12 +73,12 @@ pub use self::stack::forget_stack;
 pub use self::storage::prepare;
 pub(crate) use self::storage::{CONTROL_BYTES, bytes as storage_bytes, write_storage};
 pub(crate) use self::thread::spawn;
-pub use crate::job::Job;
+pub use crate::engine_thread::EngineThread;
 pub use crate::process::{is_here, is_used, program, sibling};
 
 /// What the sibling's first thread is given.
 struct Begin {
-    jobs: Vec<Job>,
+    threads: Vec<EngineThread>,
     nap: Option<Nap>,
 }
 
@@ -93,16 +93,16 @@ static STARTING: RawLock = RawLock::new();
 ///
 /// # Errors
 /// What clone(2) or pthread_create(3) says.
-pub fn start(jobs: Vec<Job>, nap: Option<Nap>) -> Result<(), Errno> {
+pub fn start(threads: Vec<EngineThread>, nap: Option<Nap>) -> Result<(), Errno> {
     if !is_used() {
-        return jobs.into_iter().try_for_each(job::spawn_here);
+        return threads.into_iter().try_for_each(engine_thread::spawn_here);
     }
     STARTING.with(|| {
         process::set_program();
         watch::begin();
         let stack = Stack::take()?;
         stack.inherit(None);
-        let begin = Box::into_raw(Box::new(Begin { jobs, nap }));
+        let begin = Box::into_raw(Box::new(Begin { threads, nap }));
         SETTLED.store(0, Relaxed);
         match start_on(stack, begin.cast()) {
             Ok(number) => {
@@ -182,7 +182,7 @@ unsafe extern "C" fn lead(begin: *mut c_void) {
     begin_thread(c"overspill");
     lock::when_waiting_long(watch::end_if_over);
     // SAFETY: `start` gives this process the box.
-    let Begin { jobs, nap } = *unsafe { Box::from_raw(begin.cast::<Begin>()) };
+    let Begin { threads, nap } = *unsafe { Box::from_raw(begin.cast::<Begin>()) };
     // 1. Out of the way: none of the program's files kept open, no signal to its group or terminal,
     //    no directory kept busy.
     descriptors::keep_engines();
@@ -204,8 +204,8 @@ unsafe extern "C" fn lead(begin: *mut c_void) {
             end();
         }
     }
-    for job in jobs {
-        if let Err(errno) = spawn(job) {
+    for thread in threads {
+        if let Err(errno) = spawn(thread) {
             report(format_args!(
                 "no thread can be made for the engine ({errno}): the program is ended"
             ));

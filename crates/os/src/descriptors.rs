@@ -230,12 +230,12 @@ pub fn close(fd: RawFd) {
 /// A descriptor of the engine's for a moment: the thread that has taken it over closes it, by a
 /// direct system call.
 #[derive(Debug)]
-pub(crate) struct Held(RawFd);
+pub(crate) struct OwnDescriptor(RawFd);
 
-impl Held {
+impl OwnDescriptor {
     /// Takes it over.
-    pub(crate) fn new(fd: OwnedFd) -> Held {
-        Held(take(fd))
+    pub(crate) fn new(fd: OwnedFd) -> OwnDescriptor {
+        OwnDescriptor(take(fd))
     }
 
     /// The descriptor.
@@ -245,7 +245,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for OwnDescriptor {
     fn drop(&mut self) {
         close(self.0);
     }
@@ -258,7 +258,7 @@ impl Drop for Held {
 /// EPERM in sandboxes, and where the program has changed its user.
 pub(crate) fn duplicate(of: Pid, fd: RawFd) -> Result<OwnedFd, Errno> {
     confined::allows_paths()?;
-    let process = Held::new(open(|| pidfd_open(of, PidfdFlags::empty()))?);
+    let process = OwnDescriptor::new(open(|| pidfd_open(of, PidfdFlags::empty()))?);
     open(|| pidfd_getfd(process.fd(), fd, PidfdGetfdFlags::empty()))
 }
 

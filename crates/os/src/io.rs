@@ -1,4 +1,4 @@
-//! Files that hold swapped pages: page-aligned buffers, direct I/O, preallocation and leases on
+//! Files that hold swapped pages: page-aligned buffers, direct I/O, preallocation and locks on
 //! byte ranges.
 //!
 //! [`IoBuffer`] is the only memory that swap I/O reads into or writes from: it is the engine's own,
@@ -29,7 +29,7 @@ const SECTOR: usize = 512;
 
 /// What a path leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum PathKind {
     /// A regular file.
     File,
     /// A directory.
@@ -57,19 +57,19 @@ impl fmt::Display for Identity {
 }
 
 /// What kind of file `path` is, symbolic links followed.
-pub fn kind(path: &Path) -> Result<Kind, Errno> {
+pub fn kind(path: &Path) -> Result<PathKind, Errno> {
     confined::allows_paths()?;
     Ok(match FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode) {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Directory,
-        FileType::BlockDevice => Kind::BlockDevice,
-        _ => Kind::Other,
+        FileType::RegularFile => PathKind::File,
+        FileType::Directory => PathKind::Directory,
+        FileType::BlockDevice => PathKind::BlockDevice,
+        _ => PathKind::Other,
     })
 }
 
 /// The room on a filesystem.
 #[derive(Clone, Copy, Debug)]
-pub struct Space {
+pub struct FreeSpace {
     /// Bytes that this user may still write.
     pub free_bytes: u64,
     /// Whether the filesystem keeps its files in RAM (tmpfs, ramfs).
@@ -77,12 +77,12 @@ pub struct Space {
 }
 
 /// The room on the filesystem that holds `path`.
-pub fn space(path: &Path) -> Result<Space, Errno> {
+pub fn space(path: &Path) -> Result<FreeSpace, Errno> {
     const TMPFS_MAGIC: u32 = 0x0102_1994;
     const RAMFS_MAGIC: u32 = 0x8584_58f6;
     confined::allows_paths()?;
     let fs = rustix::fs::statfs(path)?;
-    Ok(Space {
+    Ok(FreeSpace {
         free_bytes: fs.f_bavail.saturating_mul(fs.f_frsize as u64),
         in_memory: matches!(fs.f_type as u32, TMPFS_MAGIC | RAMFS_MAGIC),
     })
@@ -550,9 +550,9 @@ mod tests {
 
     #[test]
     fn kinds_and_memory_filesystems_are_told_apart() {
-        assert_eq!(kind(&disk()), Ok(Kind::Directory));
-        assert_eq!(kind(&std::env::current_exe().unwrap()), Ok(Kind::File));
-        assert_eq!(kind(Path::new("/dev/null")), Ok(Kind::Other));
+        assert_eq!(kind(&disk()), Ok(PathKind::Directory));
+        assert_eq!(kind(&std::env::current_exe().unwrap()), Ok(PathKind::File));
+        assert_eq!(kind(Path::new("/dev/null")), Ok(PathKind::Other));
         assert_eq!(kind(&disk().join("absent")), Err(Errno::NOENT));
         assert!(!space(&disk()).unwrap().in_memory && space(&disk()).unwrap().free_bytes > 0);
         if std::fs::read_to_string("/proc/mounts").unwrap().contains(" /dev/shm tmpfs") {

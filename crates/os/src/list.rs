@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// A mapping from which lists are cut, each in pages of its own.
 #[derive(Debug)]
-pub struct Room {
+pub struct ListRoom {
     mapping: Arc<Mapping>,
     /// Where the next one begins.
     at: usize,
@@ -25,15 +25,15 @@ impl Drop for Mapping {
     }
 }
 
-impl Room {
-    /// Room for lists of so many [`Room::bytes`] together.
+impl ListRoom {
+    /// Room for lists of so many [`ListRoom::bytes`] together.
     ///
     /// # Errors
     /// ENOMEM when there is no address space for it.
-    pub fn new(bytes: usize) -> Result<Room, Errno> {
+    pub fn new(bytes: usize) -> Result<ListRoom, Errno> {
         let bytes = bytes.max(PAGE_SIZE);
         let base = vm::map_metadata(bytes)?;
-        Ok(Room { mapping: Arc::new(Mapping(base..base + bytes)), at: base })
+        Ok(ListRoom { mapping: Arc::new(Mapping(base..base + bytes)), at: base })
     }
 
     /// Bytes of a list of up to `len` values.
@@ -54,7 +54,7 @@ impl Room {
     }
 }
 
-/// A list in a [`Room`]. It never grows beyond its capacity.
+/// A list in a [`ListRoom`]. It never grows beyond its capacity.
 pub struct List<T: Copy> {
     base: usize,
     capacity: usize,
@@ -109,7 +109,7 @@ impl<T: Copy> List<T> {
     pub fn forget(&mut self) {
         self.clear();
         // Where that fails it stays: what is in there is no value any more.
-        vm::forget(self.base, Room::bytes::<T>(self.capacity), || ());
+        vm::forget(self.base, ListRoom::bytes::<T>(self.capacity), || ());
     }
 }
 
@@ -183,7 +183,8 @@ mod tests {
 
     #[test]
     fn lists_of_a_room_keep_what_they_are_given() {
-        let mut room = Room::new(Room::bytes::<u64>(1000) + Room::bytes::<[u8; 3]>(10)).unwrap();
+        let mut room =
+            ListRoom::new(ListRoom::bytes::<u64>(1000) + ListRoom::bytes::<[u8; 3]>(10)).unwrap();
         let (mut words, mut bytes) = (room.list::<u64>(1000), room.list::<[u8; 3]>(10));
         drop(room);
         (0..1000).for_each(|at| words.push(at));
@@ -200,7 +201,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "is full")]
     fn a_list_does_not_grow_beyond_its_room() {
-        let mut list = Room::new(Room::bytes::<u8>(2)).unwrap().list(2);
+        let mut list = ListRoom::new(ListRoom::bytes::<u8>(2)).unwrap().list(2);
         (0..3).for_each(|value: u8| list.push(value));
     }
 }

@@ -6,6 +6,7 @@
 //! can walk the paths of older or stricter kernels on any machine. No locks; may be called from any
 //! thread before the engine starts.
 
+pub use crate::uffd::Features;
 use crate::units::{Errno, PAGE_SIZE, check};
 use crate::vm::{self, IoVec};
 use rustix::fs::{Mode, OFlags};
@@ -16,7 +17,7 @@ use std::sync::OnceLock;
 use syscalls::{Sysno, raw_syscall};
 
 /// Whether something works, or the error the kernel gave.
-pub type Access = Result<(), Errno>;
+pub type Facility = Result<(), Errno>;
 
 /// What the kernel allows this process.
 #[derive(Clone, Debug)]
@@ -25,23 +26,23 @@ pub struct Probe {
     pub kernel: String,
     /// The userfaultfd system call, kernel-mode faults included. EPERM: sysctl and capabilities
     /// forbid it, or a seccomp filter. ENOSYS: the kernel was built without it.
-    pub uffd_syscall: Access,
+    pub uffd_syscall: Facility,
     /// The system call with UFFD_USER_MODE_ONLY: faults inside system calls give EFAULT to the
     /// program.
-    pub uffd_user_mode: Access,
+    pub uffd_user_mode: Facility,
     /// /dev/userfaultfd (Linux 6.1 and later), kernel-mode faults included.
-    pub uffd_device: Access,
+    pub uffd_device: Facility,
     /// `vm.unprivileged_userfaultfd`, where the kernel has it.
     pub unprivileged_userfaultfd: Option<u32>,
     /// Features of the userfaultfd; none when it could not be opened in any way.
     pub features: Features,
     /// Setting up an io_uring.
-    pub io_uring: Access,
+    pub io_uring: Facility,
     /// Seccomp filters that stop system calls by SIGSYS: what signal delivery needs.
-    pub seccomp: Access,
+    pub seccomp: Facility,
     /// process_madvise(MADV_DONTNEED) on the own process: many ranges dropped with one TLB flush
     /// (Linux 6.14).
-    pub vector_drop: Access,
+    pub vector_drop: Facility,
     /// Transparent huge pages: `always`, `madvise` or `never`.
     pub huge_pages: Option<String>,
 }
@@ -55,58 +56,6 @@ impl Probe {
     /// Whether a userfaultfd can be had in any way: all that signal delivery needs.
     pub fn user_faults(&self) -> bool {
         self.kernel_faults() || self.uffd_user_mode.is_ok()
-    }
-}
-
-/// Feature bits of a userfaultfd (UFFDIO_API).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Features(pub u64);
-
-impl Features {
-    /// Write-protect faults (Linux 5.7).
-    pub const WRITE_PROTECT: Features = Features(1 << 0);
-    /// SIGBUS instead of a message: signal delivery (Linux 4.14).
-    pub const SIGBUS: Features = Features(1 << 7);
-    /// The faulting thread's id in the message (Linux 4.14).
-    pub const THREAD_ID: Features = Features(1 << 8);
-    /// Write protection of pages not present (Linux 6.4).
-    pub const WP_UNPOPULATED: Features = Features(1 << 13);
-    /// Pages that raise SIGBUS when touched (Linux 6.6).
-    pub const POISON: Features = Features(1 << 14);
-    /// Write protection that the kernel resolves by itself (Linux 6.7).
-    pub const WP_ASYNC: Features = Features(1 << 15);
-    /// Pages moved rather than copied (Linux 6.8).
-    pub const MOVE: Features = Features(1 << 16);
-
-    /// Every bit by the kernel's name, in the order of the bits.
-    pub const NAMES: [(Features, &str); 17] = [
-        (Features::WRITE_PROTECT, "pagefault_flag_wp"),
-        (Features(1 << 1), "event_fork"),
-        (Features(1 << 2), "event_remap"),
-        (Features(1 << 3), "event_remove"),
-        (Features(1 << 4), "missing_hugetlbfs"),
-        (Features(1 << 5), "missing_shmem"),
-        (Features(1 << 6), "event_unmap"),
-        (Features::SIGBUS, "sigbus"),
-        (Features::THREAD_ID, "thread_id"),
-        (Features(1 << 9), "minor_hugetlbfs"),
-        (Features(1 << 10), "minor_shmem"),
-        (Features(1 << 11), "exact_address"),
-        (Features(1 << 12), "wp_hugetlbfs_shmem"),
-        (Features::WP_UNPOPULATED, "wp_unpopulated"),
-        (Features::POISON, "poison"),
-        (Features::WP_ASYNC, "wp_async"),
-        (Features::MOVE, "move"),
-    ];
-
-    /// Whether all bits of `wanted` are there.
-    pub fn has(self, wanted: Features) -> bool {
-        self.0 & wanted.0 == wanted.0
-    }
-
-    /// Names of the bits that are there; bits newer than this list have none.
-    pub fn names(self) -> Vec<&'static str> {
-        Self::NAMES.iter().filter(|(bit, _)| self.has(*bit)).map(|(_, name)| *name).collect()
     }
 }
 
@@ -250,7 +199,7 @@ fn features(uffd: impl AsFd) -> Result<Features, Errno> {
     Ok(Features(api.features))
 }
 
-fn try_io_uring() -> Access {
+fn try_io_uring() -> Facility {
     /// Size of struct io_uring_params, which is all zeros for a plain ring.
     const PARAMS_BYTES: usize = 120;
     #[repr(C, align(8))]
@@ -264,7 +213,7 @@ fn try_io_uring() -> Access {
     Ok(())
 }
 
-fn try_vector_drop() -> Access {
+fn try_vector_drop() -> Facility {
     /// PIDFD_SELF_THREAD_GROUP: the own process without a descriptor.
     const PIDFD_SELF: isize = -10001;
     let base = vm::map_metadata(PAGE_SIZE)?;

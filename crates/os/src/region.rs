@@ -19,16 +19,16 @@ plain!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, f64)
 
 /// A mapped range that one value owns.
 #[derive(Debug)]
-pub struct Memory {
+pub struct OwnedRange {
     range: Range<usize>,
 }
 
-impl Memory {
+impl OwnedRange {
     /// Takes over a range: page aligned, mapped readable and writable, given to nobody else, and
     /// unmapped by the caller only after this value is gone.
-    pub fn new(range: Range<usize>) -> Memory {
+    pub fn new(range: Range<usize>) -> OwnedRange {
         assert!(range.start.is_multiple_of(crate::units::PAGE_SIZE));
-        Memory { range }
+        OwnedRange { range }
     }
 
     /// Its addresses.

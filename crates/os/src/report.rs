@@ -1,6 +1,6 @@
 //! Lines to the program's standard error, from any thread. No locks.
 
-use crate::descriptors::{self, Held};
+use crate::descriptors::{self, OwnDescriptor};
 use crate::directory::Directory;
 use crate::{process, tls};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -95,8 +95,9 @@ pub fn report(line: impl Display) {
     let _ = write!(path, "/proc/{program}/fd/2");
     let opened =
         || descriptors::open_path(|| rustix::fs::open(path.as_bytes(), flags, Mode::empty()));
-    let file = descriptors::duplicate(process::program(), 2).or_else(|_| opened()).map(Held::new);
-    match file.as_ref().map(Held::fd) {
+    let file =
+        descriptors::duplicate(process::program(), 2).or_else(|_| opened()).map(OwnDescriptor::new);
+    match file.as_ref().map(OwnDescriptor::fd) {
         Ok(fd) if is_standard_error(fd) => {
             // A pipe that nobody reads must not stop an engine thread.
             let mut writable = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];

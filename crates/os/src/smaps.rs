@@ -11,7 +11,7 @@ use std::ops::Range;
 /// A kind of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
-pub enum Kind {
+pub enum MemoryKind {
     /// Stacks, of the first thread and of others: what lies right above a guard.
     Stacks,
     /// What brk(2) gives.
@@ -31,7 +31,7 @@ pub enum Kind {
 }
 
 /// Number of kinds.
-const KINDS: usize = Kind::Managed as usize + 1;
+const KINDS: usize = MemoryKind::Managed as usize + 1;
 /// A stack has no larger guard.
 const GUARD_MOST: usize = 4 << 20;
 /// Bytes read at once.
@@ -43,7 +43,7 @@ pub struct Kinds([u64; KINDS]);
 
 impl Kinds {
     /// Pages of one.
-    pub fn get(&self, kind: Kind) -> u64 {
+    pub fn get(&self, kind: MemoryKind) -> u64 {
         self.0[kind as usize]
     }
 
@@ -83,7 +83,7 @@ impl Kinds {
 struct Reader<'a> {
     managed: &'a [Range<usize>],
     kinds: Kinds,
-    kind: Kind,
+    kind: MemoryKind,
     range: Range<usize>,
     is_guard: bool,
     /// KiB of its pages in memory, and its part of them: what several have is divided among them.
@@ -97,7 +97,7 @@ impl Reader<'_> {
     fn new(managed: &[Range<usize>]) -> Reader<'_> {
         let (kinds, program) = (Kinds::default(), String::new());
         let (range, is_guard, rss, pss) = (0..0, false, 0, 0);
-        Reader { managed, kinds, kind: Kind::Other, range, is_guard, rss, pss, program }
+        Reader { managed, kinds, kind: MemoryKind::Other, range, is_guard, rss, pss, program }
     }
 
     fn line(&mut self, line: &str) {
@@ -128,24 +128,24 @@ impl Reader<'_> {
     }
 
     /// The kind of a mapping that follows the last one.
-    fn classify(&mut self, range: &Range<usize>, access: &str, path: &str) -> Kind {
+    fn classify(&mut self, range: &Range<usize>, access: &str, path: &str) -> MemoryKind {
         let follows = self.range.end == range.start;
         if path.starts_with('/') && access.contains('x') && path != self.program {
             path.clone_into(&mut self.program);
         }
         match path {
-            _ if self.is_managed(range.start) => Kind::Managed,
-            _ if vm::is_own(range) => Kind::Own,
-            "[heap]" => Kind::Brk,
-            _ if path.starts_with("[stack") => Kind::Stacks,
-            _ if path == self.program && !path.is_empty() => Kind::Data,
-            _ if path.starts_with("/dev/zero") => Kind::Other,
-            _ if path.starts_with('/') => Kind::Files,
-            _ if access.contains('x') => Kind::Code,
+            _ if self.is_managed(range.start) => MemoryKind::Managed,
+            _ if vm::is_own(range) => MemoryKind::Own,
+            "[heap]" => MemoryKind::Brk,
+            _ if path.starts_with("[stack") => MemoryKind::Stacks,
+            _ if path == self.program && !path.is_empty() => MemoryKind::Data,
+            _ if path.starts_with("/dev/zero") => MemoryKind::Other,
+            _ if path.starts_with('/') => MemoryKind::Files,
+            _ if access.contains('x') => MemoryKind::Code,
             // Data that begins as zeros lies behind the rest.
-            "" if follows && self.kind == Kind::Data => Kind::Data,
-            "" if follows && self.is_guard => Kind::Stacks,
-            _ => Kind::Other,
+            "" if follows && self.kind == MemoryKind::Data => MemoryKind::Data,
+            "" if follows && self.is_guard => MemoryKind::Stacks,
+            _ => MemoryKind::Other,
         }
     }
 }
@@ -232,8 +232,8 @@ mod tests {
         }
         assert_eq!(reader.kinds, Kinds::default());
         let kinds = Kinds::of_process(&[]).unwrap();
-        assert!(kinds.get(Kind::Stacks) > 0 && kinds.get(Kind::Data) > 0, "{kinds:?}");
+        assert!(kinds.get(MemoryKind::Stacks) > 0 && kinds.get(MemoryKind::Data) > 0, "{kinds:?}");
         let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        assert!(Kinds::of_text(&text).get(Kind::Data) > 0);
+        assert!(Kinds::of_text(&text).get(MemoryKind::Data) > 0);
     }
 }

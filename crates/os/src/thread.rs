@@ -1,9 +1,9 @@
 //! Engine threads: all signals blocked, marked as the engine's. They live beside the program where
-//! that is used ([`crate::beside`]), else in this process (`job`).
+//! that is used ([`crate::beside`]), else in this process (`engine_thread`).
 
-use crate::beside::{self, Job};
+use crate::beside::{self, EngineThread};
 use crate::units::Errno;
-use crate::{job, process, task};
+use crate::{engine_thread, process, task};
 use std::ffi::CStr;
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ pub use crate::task::{cpu_time, id, share_memory, sleep};
 /// # Errors
 /// What clone(2) or pthread_create(3) says.
 pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
-    let job = Job::new(name, body);
-    if process::is_here() { beside::spawn(job) } else { job::spawn_here(job) }
+    let thread = EngineThread::new(name, body);
+    if process::is_here() { beside::spawn(thread) } else { engine_thread::spawn_here(thread) }
 }
 
 /// Processor time that the program has used; without the engine's threads where they live beside

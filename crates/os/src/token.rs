@@ -7,7 +7,8 @@
 //! it works across changes of user and root directory. The thread ends with its process, and when
 //! that executes another program.
 //!
-//! The same for tables of others' ([`Mark`]): who holds an entry, and whether that process lives.
+//! The same for tables of others' ([`EntryOwner`]): who holds an entry, and whether that process
+//! lives.
 //!
 //! No locks: entries are taken by compare-and-swap. Given back by the nearest ancestor that lives.
 
@@ -44,21 +45,21 @@ struct ProcessEntry {
 /// An entry of a table that processes share, which says who holds it: the first two cells. It
 /// outlives whoever is killed, at any instruction.
 #[derive(Clone, Copy)]
-pub struct Mark(&'static ProcessEntry);
+pub struct EntryOwner(&'static ProcessEntry);
 
-impl Mark {
+impl EntryOwner {
     /// Cells of a table that it takes up.
     pub const CELLS: usize = size_of::<ProcessEntry>() / 8;
 
     /// That of an entry that begins with these cells.
     ///
     /// # Panics
-    /// When they are fewer than [`Mark::CELLS`].
-    pub fn of(cells: &'static [AtomicU64]) -> Mark {
-        let cells = &cells[..Mark::CELLS];
+    /// When they are fewer than [`EntryOwner::CELLS`].
+    pub fn of(cells: &'static [AtomicU64]) -> EntryOwner {
+        let cells = &cells[..EntryOwner::CELLS];
         // SAFETY: 1. the cells are as large as an entry, aligned at least as well, and any bits are
         // one; 2. they live for ever, and are accessed by atomic operations only.
-        Mark(unsafe { &*cells.as_ptr().cast::<ProcessEntry>() })
+        EntryOwner(unsafe { &*cells.as_ptr().cast::<ProcessEntry>() })
     }
 
     /// Takes it for this process, if it is free.
@@ -78,7 +79,7 @@ impl Mark {
     }
 
     /// Takes it from one that is gone: what else the entry says is this process's to clear, before
-    /// [`Mark::give_back`].
+    /// [`EntryOwner::give_back`].
     pub fn take_from_gone(self) -> bool {
         let word = self.0.word.load(Acquire);
         word != 0 && !is_alive(word) && self.change(word, UNREGISTERED | own_process())
@@ -112,9 +113,9 @@ impl Mark {
     }
 }
 
-impl std::fmt::Debug for Mark {
+impl std::fmt::Debug for EntryOwner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Mark({:#x})", self.0.word.load(Relaxed))
+        write!(f, "EntryOwner({:#x})", self.0.word.load(Relaxed))
     }
 }
 
@@ -208,7 +209,7 @@ impl Tokens {
 
     /// Has the calling thread, which lives as long as its process, hold the entry of that, and a
     /// mark: the kernel notes in them when the thread ends.
-    pub fn hold(&self, mark: Option<Mark>) {
+    pub fn hold(&self, mark: Option<EntryOwner>) {
         let own = self.own.load(Relaxed) as usize;
         let entries = (own != 0).then(|| &self.entries[own]).into_iter();
         let head = &raw const HEAD as u64;
@@ -319,8 +320,8 @@ mod tests {
     }
 
     /// Cells of an entry that only this test has.
-    fn mark() -> Mark {
-        Mark::of(Box::leak(Box::new([const { AtomicU64::new(0) }; Mark::CELLS])))
+    fn mark() -> EntryOwner {
+        EntryOwner::of(Box::leak(Box::new([const { AtomicU64::new(0) }; EntryOwner::CELLS])))
     }
 
     #[test]

@@ -48,25 +48,55 @@ const EVENT_PAGEFAULT: u8 = 0x12;
 const PAGEFAULT_FLAG_WRITE: u64 = 1;
 const PAGEFAULT_FLAG_WP: u64 = 2;
 
-/// Feature bits of the interface that overspill asks for or looks at.
+/// Feature bits of a userfaultfd (UFFDIO_API).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features(pub u64);
 
 impl Features {
-    /// Faults are delivered as SIGBUS to the faulting thread.
+    /// Write-protect faults (Linux 5.7).
+    pub const WRITE_PROTECT: Features = Features(1 << 0);
+    /// SIGBUS instead of a message: signal delivery (Linux 4.14).
     pub const SIGBUS: Features = Features(1 << 7);
-    /// Events carry the thread id.
+    /// The faulting thread's id in the message (Linux 4.14).
     pub const THREAD_ID: Features = Features(1 << 8);
-    /// UFFDIO_POISON (Linux 6.6).
+    /// Write protection of pages not present (Linux 6.4).
+    pub const WP_UNPOPULATED: Features = Features(1 << 13);
+    /// Pages that raise SIGBUS when touched (Linux 6.6).
     pub const POISON: Features = Features(1 << 14);
-    /// UFFDIO_MOVE (Linux 6.8).
+    /// Write protection that the kernel resolves by itself (Linux 6.7).
+    pub const WP_ASYNC: Features = Features(1 << 15);
+    /// Pages moved rather than copied (Linux 6.8).
     pub const MOVE: Features = Features(1 << 16);
-    /// Write protection of anonymous memory (Linux 5.7).
-    pub const PAGEFAULT_FLAG_WP: Features = Features(1);
 
-    /// Whether all bits of `other` are there.
-    pub fn has(self, other: Features) -> bool {
-        self.0 & other.0 == other.0
+    /// Every bit by the kernel's name, in the order of the bits.
+    pub const NAMES: [(Features, &str); 17] = [
+        (Features::WRITE_PROTECT, "pagefault_flag_wp"),
+        (Features(1 << 1), "event_fork"),
+        (Features(1 << 2), "event_remap"),
+        (Features(1 << 3), "event_remove"),
+        (Features(1 << 4), "missing_hugetlbfs"),
+        (Features(1 << 5), "missing_shmem"),
+        (Features(1 << 6), "event_unmap"),
+        (Features::SIGBUS, "sigbus"),
+        (Features::THREAD_ID, "thread_id"),
+        (Features(1 << 9), "minor_hugetlbfs"),
+        (Features(1 << 10), "minor_shmem"),
+        (Features(1 << 11), "exact_address"),
+        (Features(1 << 12), "wp_hugetlbfs_shmem"),
+        (Features::WP_UNPOPULATED, "wp_unpopulated"),
+        (Features::POISON, "poison"),
+        (Features::WP_ASYNC, "wp_async"),
+        (Features::MOVE, "move"),
+    ];
+
+    /// Whether all bits of `wanted` are there.
+    pub fn has(self, wanted: Features) -> bool {
+        self.0 & wanted.0 == wanted.0
+    }
+
+    /// Names of the bits that are there; bits newer than this list have none.
+    pub fn names(self) -> Vec<&'static str> {
+        Self::NAMES.iter().filter(|(bit, _)| self.has(*bit)).map(|(_, name)| *name).collect()
     }
 }
 

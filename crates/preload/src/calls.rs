@@ -9,7 +9,7 @@
 //! The C library's streams do not call the functions by these names. They call by tables, in which
 //! their two functions are replaced ([`crate::streams`]).
 
-use crate::trap::around::{ADDRESS, Function, Kind, overspill_around};
+use crate::trap::around::{ADDRESS, Function, Prototype, overspill_around};
 use overspill_os::seccomp;
 
 /// An address of the window, shifted by so many bits, is this.
@@ -31,7 +31,7 @@ macro_rules! functions {
             $kind:ident $number:ident($count:literal) $([$($register:literal),*])?;
      )*) => {
         $(
-            static $entry: Function = Function::new($name, libc::$number, $count, Kind::$kind);
+            static $entry: Function = Function::new($name, libc::$number, $count, Prototype::$kind);
 
             $(#[$doc])*
             ///

@@ -13,7 +13,7 @@
 
 use self::arguments::{Arguments, SLACK, copy_all, directories, length, measure};
 use self::environment::Change;
-use self::file::File;
+use self::file::Executed;
 use self::placed::Placing;
 use crate::load::LOADER;
 use crate::memory::copies::{self, ThreadCopies};
@@ -47,7 +47,7 @@ unsafe fn execute(
     file: *const c_char,
     arguments: Arguments,
     environment: Strings,
-    target: File,
+    target: Executed,
     call: impl Fn(*const c_char, Strings, Strings) -> c_int,
 ) -> Option<c_int> {
     let placing = Placing::of(target, environment);
@@ -74,7 +74,7 @@ unsafe fn execute(
     };
     // SAFETY: the caller's promise.
     let result = sizes.and_then(|sizes| unsafe {
-        let search = matches!(target, File::Search(_));
+        let search = matches!(target, Executed::Search(_));
         let changes = (change, placing);
         execute_copies(file, arguments, variables, changes, sizes, search, call)
     });
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn execve(
             path,
             Arguments::Array(arguments),
             environment,
-            File::At(libc::AT_FDCWD, path as usize),
+            Executed::At(libc::AT_FDCWD, path as usize),
             |path, arguments, environment| real(path, arguments, environment),
         )
         .unwrap_or_else(|| real(path, arguments, environment))
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Str
             std::ptr::null(),
             Arguments::Array(arguments),
             environment,
-            File::Open(fd),
+            Executed::Open(fd),
             |_, arguments, environment| real(fd, arguments, environment),
         )
         .unwrap_or_else(|| real(fd, arguments, environment))
@@ -324,8 +324,8 @@ pub unsafe extern "C" fn execveat(
     let real = real!(c"execveat" as Execveat);
     let is_empty = || memory::read::<u8>(path as usize) == Some(0);
     let target = match flags & libc::AT_EMPTY_PATH != 0 && is_empty() {
-        true => File::Open(dir),
-        false => File::At(dir, path as usize),
+        true => Executed::Open(dir),
+        false => Executed::At(dir, path as usize),
     };
     // SAFETY: the caller's promise.
     unsafe {
@@ -370,7 +370,7 @@ pub unsafe extern "C" fn execvpe(
             file,
             Arguments::Array(arguments),
             environment,
-            File::Search(file as usize),
+            Executed::Search(file as usize),
             |path, arguments, environment| execve(path, arguments, environment),
         )
         .unwrap_or_else(|| real!(c"execvpe" as Execvpe)(file, arguments, environment))
@@ -470,8 +470,8 @@ unsafe extern "C" fn execute_list(
         };
         let call = |path, arguments, environment| execve(path, arguments, environment);
         let target = match which {
-            EXECLP => File::Search(path as usize),
-            _ => File::At(libc::AT_FDCWD, path as usize),
+            EXECLP => Executed::Search(path as usize),
+            _ => Executed::At(libc::AT_FDCWD, path as usize),
         };
         execute(path, arguments, environment, target, call).unwrap_or(0)
     }

@@ -62,7 +62,7 @@ static FORKER: AtomicI32 = AtomicI32::new(0);
 
 /// How a process is about to be copied.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum CopyKind {
     /// glibc's fork, which resets streams in the child.
     Full,
     /// `_Fork` or clone: nothing of glibc's state is touched, and the call may come from a signal
@@ -75,7 +75,7 @@ pub fn register() {
     stdio::find_state();
     unsafe extern "C" fn before() {
         let errno = sys::errno();
-        prepare(Kind::Full, [0; 3]);
+        prepare(CopyKind::Full, [0; 3]);
         ERRNO.store(errno, Ordering::Relaxed);
         sys::restore_errno(0);
     }
@@ -83,13 +83,13 @@ pub fn register() {
         // The C library sets errno where there is no child, before its parent handlers run, and
         // tells them nothing else.
         let made = sys::errno() == 0;
-        done_in_parent(Kind::Full, made);
+        done_in_parent(CopyKind::Full, made);
         if made {
             sys::restore_errno(ERRNO.load(Ordering::Relaxed));
         }
     }
     unsafe extern "C" fn child() {
-        done_in_child(Kind::Full);
+        done_in_child(CopyKind::Full);
         sys::restore_errno(ERRNO.load(Ordering::Relaxed));
     }
     // SAFETY: the handlers live for ever, and so does this library, which names none.
@@ -111,7 +111,7 @@ unsafe extern "C" {
 /// Addresses of words that the kernel writes while it makes a child, or 0.
 type Words = [usize; 3];
 
-fn prepare(kind: Kind, words: Words) {
+fn prepare(kind: CopyKind, words: Words) {
     PLAIN.store(dormant::is_dormant(), Ordering::Relaxed);
     if dormant::is_dormant() {
         // One thread, which holds nothing: the heap may have others by number.
@@ -123,14 +123,14 @@ fn prepare(kind: Kind, words: Words) {
     FORKER.store(thread::id(), Ordering::Relaxed);
     MASK.store(mask, Ordering::Relaxed);
     CANCELLATION.store(uncancelled, Ordering::Relaxed);
-    if kind == Kind::Full {
+    if kind == CopyKind::Full {
         stdio::lock_list();
     }
     gate::close();
     own_stack::run(pool::fork_prepare_begin);
     if pool::exists() {
         signals::with_sigbus_open(|| {
-            if kind == Kind::Full {
+            if kind == CopyKind::Full {
                 stdio::touch_streams();
                 stdio::touch_state();
             }
@@ -148,7 +148,7 @@ fn prepare(kind: Kind, words: Words) {
 }
 
 /// `made` is whether there is a child.
-fn done_in_parent(kind: Kind, made: bool) {
+fn done_in_parent(kind: CopyKind, made: bool) {
     if PLAIN.load(Ordering::Relaxed) {
         return heap::fork_done();
     }
@@ -158,13 +158,13 @@ fn done_in_parent(kind: Kind, made: bool) {
         pool::fork_parent(made);
     });
     gate::open();
-    if kind == Kind::Full {
+    if kind == CopyKind::Full {
         stdio::unlock_list();
     }
     end();
 }
 
-fn done_in_child(kind: Kind) {
+fn done_in_child(kind: CopyKind) {
     if PLAIN.load(Ordering::Relaxed) {
         heap::fork_done();
         return dormant::begin_in_child();
@@ -177,7 +177,7 @@ fn done_in_child(kind: Kind) {
         pool::fork_child();
     });
     gate::open_in_child();
-    if kind == Kind::Full {
+    if kind == CopyKind::Full {
         stdio::reset_list();
     }
     end();
@@ -215,12 +215,12 @@ pub extern "C" fn _Fork() -> c_int {
 /// Runs a call that returns twice, 0 in the child, with the engine prepared. Returns what it
 /// returns.
 pub fn bare_fork(words: Words, call: impl FnOnce() -> isize) -> isize {
-    prepare(Kind::Bare, words);
+    prepare(CopyKind::Bare, words);
     let pid = call();
     if pid == 0 {
-        done_in_child(Kind::Bare);
+        done_in_child(CopyKind::Bare);
     } else {
-        done_in_parent(Kind::Bare, pid > 0);
+        done_in_parent(CopyKind::Bare, pid > 0);
     }
     pid
 }

@@ -56,7 +56,7 @@ pub fn await_predecessor(run_dir: &Directory) {
 
 /// Whether the kernel reads or writes memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
+pub enum KernelAccess {
     Read,
     Write,
 }
@@ -209,12 +209,12 @@ pub fn check_mapped(range: Range<usize>) -> Result<(), Errno> {
 
 /// How many bytes of a range in the window, from its start on, may be accessed in this way, as it
 /// is mapped.
-pub fn accessible(range: Range<usize>, access: Access) -> usize {
+pub fn accessible(range: Range<usize>, access: KernelAccess) -> usize {
     #[cfg(test)]
     if let Some(len) = explore::accessible(&range, access) {
         return len;
     }
-    let write = access == Access::Write;
+    let write = access == KernelAccess::Write;
     // Mostly that is known: then nothing is allocated, and errno stays.
     if POOL.get().is_some_and(|pool| pool.is_accessible(range.clone(), write)) {
         return range.len();
@@ -223,8 +223,8 @@ pub fn accessible(range: Range<usize>, access: Access) -> usize {
 }
 
 /// [`accessible`] between the halves of the preparation of a fork, by the thread that forks.
-pub fn accessible_in_fork(range: Range<usize>, access: Access) -> usize {
-    with(|pool| pool.accessible_in_fork(range, access == Access::Write)).unwrap_or(0)
+pub fn accessible_in_fork(range: Range<usize>, access: KernelAccess) -> usize {
+    with(|pool| pool.accessible_in_fork(range, access == KernelAccess::Write)).unwrap_or(0)
 }
 
 /// Keeps a range inside the window in memory while the kernel is at it; `false` if it cannot be

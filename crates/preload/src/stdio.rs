@@ -14,7 +14,7 @@
 //! recursive, glibc's fork takes it again, and no thread that holds it can then be waiting for the
 //! gate or for a page.
 
-use crate::pool::Access;
+use crate::pool::KernelAccess;
 use crate::{image, pool};
 use overspill_os::PAGE_SIZE;
 use std::hint::black_box;
@@ -55,9 +55,9 @@ pub fn touch(range: Range<usize>) {
         // write changes nothing and is atomic, so that no other thread's is lost; the compiler does
         // not know that it adds nothing.
         unsafe {
-            if allowed(Access::Write) {
+            if allowed(KernelAccess::Write) {
                 AtomicU8::from_ptr(page as *mut u8).fetch_add(black_box(0), Relaxed);
-            } else if allowed(Access::Read) {
+            } else if allowed(KernelAccess::Read) {
                 (page as *const u8).read_volatile();
             }
         }

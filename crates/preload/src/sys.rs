@@ -201,16 +201,16 @@ pub fn exit_group(status: i32) -> ! {
 /// A function of type `F` defined after this library, looked up once. Its name is in the code that
 /// looks: a name beside the address would be one more word for the loader to relocate, in pages
 /// that each process writes to for that.
-pub struct Next<F> {
+pub struct NextFunction<F> {
     address: AtomicUsize,
     function: PhantomData<F>,
 }
 
-impl<F: Copy> Next<F> {
+impl<F: Copy> NextFunction<F> {
     /// Not looked up yet. `F` is the type of a function.
-    pub const fn new() -> Next<F> {
+    pub const fn new() -> NextFunction<F> {
         assert!(size_of::<F>() == size_of::<usize>());
-        Next { address: AtomicUsize::new(0), function: PhantomData }
+        NextFunction { address: AtomicUsize::new(0), function: PhantomData }
     }
 
     /// The C library's function of this name, which has the type `F`: always the same.
@@ -240,7 +240,7 @@ fn find(found: &AtomicUsize, name: &'static CStr) -> usize {
 /// i32)`.
 macro_rules! real {
     ($name:literal as $type:ty) => {{
-        static NEXT: $crate::sys::Next<$type> = $crate::sys::Next::new();
+        static NEXT: $crate::sys::NextFunction<$type> = $crate::sys::NextFunction::new();
         NEXT.get($name)
     }};
 }

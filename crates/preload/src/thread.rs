@@ -125,13 +125,13 @@ unsafe extern "C" {
 
 /// What a thread runs, in the two registers in which C returns such a pair.
 #[repr(C)]
-struct Next {
+struct StartRoutine {
     start: Start,
     argument: *mut c_void,
 }
 
 /// Takes note of a new thread, and says what it runs.
-extern "C" fn begin(started: *mut c_void) -> Next {
+extern "C" fn begin(started: *mut c_void) -> StartRoutine {
     // SAFETY: written by `pthread_create` for this thread, which frees it.
     let Started { start, argument } = unsafe {
         let copy = started.cast::<Started>().read();
@@ -142,7 +142,7 @@ extern "C" fn begin(started: *mut c_void) -> Next {
         pointer::forget();
         altstack::give();
     }
-    Next { start, argument }
+    StartRoutine { start, argument }
 }
 
 /// Functions by which the C library makes threads for itself: a dormant process wakes before.

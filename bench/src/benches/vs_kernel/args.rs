@@ -1,7 +1,7 @@
 //! The options, and what is asked for with them.
 
 use super::super::common::Common;
-use crate::model::ladder::{chosen, in_order};
+use crate::model::*;
 use crate::work::vs_kernel::case::{Peer, Program, Step, Task};
 use clap::ValueEnum;
 use overspill::units::Bytes;

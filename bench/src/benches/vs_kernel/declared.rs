@@ -123,19 +123,17 @@ pub static LADDER: Ladder = Ladder {
         verdict(&["floor"], "minor_fault_ratio", "minor fault, of a bare one", Goal::AtMost(1.25)),
     ],
     charts: &[
-        chart(Title::Of(title), "ratio", "overspill's time ÷ the kernel's time", &["workload"])
+        titled(title, "ratio", "overspill's time ÷ the kernel's time")
             .line(1.0, "as fast as the kernel"),
-        chart(
-            Title::Of(|row| title(row).filter(|_| is_access(row))),
+        titled(
+            |row| title(row).filter(|_| is_access(row)),
             "ns_per_access",
             "microseconds an access, lower is better",
-            &["workload"],
         ),
-        chart(
-            Title::Of(|row| title(row).filter(|_| !is_access(row))),
+        titled(
+            |row| title(row).filter(|_| !is_access(row)),
             "elapsed_s",
             "seconds, lower is better",
-            &["workload"],
         ),
     ],
     called: &[

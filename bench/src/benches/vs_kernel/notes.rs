@@ -1,7 +1,7 @@
 //! What the figures alone do not tell: how RAM was made equal, and what was left out.
 
 use super::ram::Ram;
-use crate::measure::host::Machine;
+use crate::measure::*;
 use crate::model::*;
 use crate::work::vs_kernel::case::{Kind, Peer, Setting, Step};
 use clap::ValueEnum;

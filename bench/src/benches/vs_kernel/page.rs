@@ -1,8 +1,7 @@
 //! The findings as one page that needs nothing else, for people who have never heard of overspill.
 
 use super::declared::{LADDER, peer, title};
-use crate::measure::host::processor;
-use crate::measure::{Failure, ROUNDS_BY_DEFAULT, Spread};
+use crate::measure::*;
 use crate::model::*;
 use crate::render::charts::charts;
 use crate::render::html::{self, STYLE, table};
@@ -22,7 +21,7 @@ pub fn write(path: &Path, command: &str, findings: &Findings) -> Result<(), Fail
 fn page(command: &str, findings: &Findings) -> Result<String, Failure> {
     let Findings { machine, settings, rows, .. } = findings;
     let number = |name: &str| settings[name].as_u64().unwrap_or(0);
-    let of_kind = processor().map_or(String::new(), |name| format!(" ({name})"));
+    let of_kind = host::processor().map_or(String::new(), |name| format!(" ({name})"));
     let machine = format!(
         "{}{of_kind}, {} of RAM, Linux {}",
         plural(machine.cpus as u64, "processor"),

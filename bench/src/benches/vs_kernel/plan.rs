@@ -2,8 +2,8 @@
 
 use super::args::{Args, Sides};
 use super::ram::Ram;
-use crate::machine::swap_dir::SwapDir;
-use crate::measure::Failure;
+use crate::machine::*;
+use crate::measure::*;
 use crate::model::*;
 use crate::work::vs_kernel::Request;
 use crate::work::vs_kernel::case::{Kind, Setting, Step, Task};

@@ -5,7 +5,7 @@
 //! to what was asked for. Where its pages do not fit so, packed as they are, the limit stays, the
 //! peer takes more RAM than was asked for, and overspill gets as much.
 
-use crate::measure::Sample;
+use crate::measure::*;
 use crate::work::vs_kernel::case::{Program, Setting, Step, Task};
 use overspill::units::Bytes;
 use std::collections::BTreeMap;

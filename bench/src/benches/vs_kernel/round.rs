@@ -4,8 +4,8 @@
 use super::declared::LADDER;
 use super::plan::{LIMIT, Setup};
 use super::ram::Ram;
-use crate::measure::{Failure, Sample, child};
-use crate::model::row::Case;
+use crate::measure::*;
+use crate::model::*;
 use crate::work::vs_kernel::case::{Kind, Program, Step};
 use crate::work::vs_kernel::{Request, launch};
 use overspill::units::Bytes;

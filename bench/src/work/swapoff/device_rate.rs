@@ -1,6 +1,6 @@
 //! What the device can do: a file like the swap file, read in sequence with direct I/O.
 
-use crate::measure::{Failing, Failure, threads};
+use crate::measure::*;
 use overspill::units::{Bytes, PAGE_SIZE};
 use overspill_bench::contents::Random;
 use overspill_os::Errno;

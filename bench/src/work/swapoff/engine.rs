@@ -2,10 +2,8 @@
 
 use super::load::Memory;
 use super::{Evacuated, Request, Side, device_rate};
-use crate::machine::put_back::{self, PutBack};
-use crate::machine::swap_dir::make;
-use crate::measure::usage::{Usage, UsageWho};
-use crate::measure::{Failure, Sample, fail, pool};
+use crate::machine::*;
+use crate::measure::*;
 use overspill::config::SwapSpec;
 use overspill::{Advice, Pool, Region};
 use overspill_os::Errno;

@@ -5,11 +5,8 @@
 
 use super::load::Memory;
 use super::{Evacuated, Request, Side, device_rate, load_device_bytes};
-use crate::machine::cgroup::Hierarchy;
-use crate::machine::kernel_swap::{self, MOUNTS, PROCESS_BYTES, command, path, swap_on, swaps};
-use crate::machine::put_back::{self, PutBack};
-use crate::measure::usage::{Usage, UsageWho};
-use crate::measure::{Failing, Failure, Sample};
+use crate::machine::*;
+use crate::measure::*;
 use overspill::units::{Bytes, PAGE_SIZE};
 use overspill_os::Errno;
 use overspill_os::io::IoBuffer;

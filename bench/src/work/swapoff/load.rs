@@ -4,10 +4,9 @@
 //! It pushes pages of its own out at a steady rate, so that it meets as many faults before the
 //! evacuation as during it.
 
-use crate::measure::usage::{Usage, UsageWho};
-use crate::measure::{Failing, Failure, fail};
+use crate::measure::*;
 use overspill::units::PAGE_SIZE;
-use overspill_bench::contents::{Random, WORDS, tag};
+use overspill_bench::contents::{Random, WORDS, fill_random, tag};
 use overspill_os::Errno;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};
@@ -66,7 +65,7 @@ pub fn beside<M: Memory + Send, T>(
         let phase = &phase;
         let load = scope.spawn(move || {
             let mut load = Load { memory, random: Random::new(1), wrong: 0 };
-            load.fill();
+            fill_random(load.memory.words(), 0, &mut load.random);
             // Nobody listens who does not wait for it.
             let _ = ready.send(());
             load.run(phase)
@@ -92,14 +91,6 @@ struct Load<M> {
 }
 
 impl<M: Memory> Load<M> {
-    fn fill(&mut self) {
-        let Load { memory, random, .. } = self;
-        for (page, number) in memory.words().chunks_exact_mut(WORDS).zip(0..) {
-            page.fill_with(|| random.next());
-            page[0] = tag(number);
-        }
-    }
-
     /// Goes on until the last phase, and tells of the two that count.
     fn run(&mut self, phase: &AtomicUsize) -> Result<Found, Failure> {
         let mut at = WARMING_UP;

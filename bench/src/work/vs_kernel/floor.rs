@@ -2,7 +2,7 @@
 //! by one call, a page that is packed and unpacked, one that is sealed and opened; beside them a
 //! minor fault of a pool.
 
-use crate::measure::{Failing, Failure, Sample, add, figures, pool};
+use crate::measure::*;
 use crate::work::codecs;
 use overspill::units::PAGE_SIZE;
 use overspill_bench::contents::{Contents, WORDS};

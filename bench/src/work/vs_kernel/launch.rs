@@ -4,12 +4,8 @@
 use super::program::Served;
 use super::shares::Shares;
 use super::{Request, told};
-use crate::machine::cgroup::Cgroup;
-use crate::machine::kernel_swap::NO_LIMIT;
-use crate::machine::put_back::Guard;
-use crate::measure::child::{NO_PROCESS, Printed};
-use crate::measure::usage::{Usage, UsageWho};
-use crate::measure::{Failing, Failure, Sample, add, fail};
+use crate::machine::*;
+use crate::measure::*;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -45,7 +41,7 @@ pub fn run(
     let mut command = command(request, prefix, cgroup)?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (before, began) = (Usage::of(UsageWho::RUSAGE_CHILDREN), Instant::now());
-    let mut child = command.spawn().failing(NO_PROCESS)?;
+    let mut child = command.spawn().failing(child::NO_PROCESS)?;
     let group = Pid::from_raw(child.id() as i32).expect("a child has a process id");
     guard.watch(group);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -161,20 +157,17 @@ fn of_program(elapsed: Duration, used: Usage, printed: &Printed, served: Option<
     let served = served.unwrap_or(Served {
         elapsed,
         cpu_s: [used.user_s, used.sys_s],
-        percentiles_ns: None,
+        percentiles_ns: Vec::new(),
         checksum: printed.checksum,
     });
     let [user_s, sys_s] = served.cpu_s;
-    let mut sample = super::used(served.elapsed.as_secs_f64(), &Usage { user_s, sys_s, ..used });
+    let usage = Usage { user_s, sys_s, ..used };
+    let mut sample = super::used(served.elapsed.as_secs_f64(), &usage, &served.percentiles_ns);
     // Of all children so far: those before this one are small. And what it put out, to tell whether
     // that was the same each time.
     let more =
         [("ram_bytes_peak", used.ram_bytes_peak as f64), ("checksum", served.checksum.into())];
     add(&mut sample, more);
-    add(
-        &mut sample,
-        ["p50_ns", "p99_ns"].into_iter().zip(served.percentiles_ns.into_iter().flatten()),
-    );
     sample
 }
 

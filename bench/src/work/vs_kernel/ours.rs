@@ -3,10 +3,8 @@
 
 use super::launch::{self, Peak};
 use super::{Request, count, told};
-use crate::machine::cgroup::Cgroup;
-use crate::machine::kernel_swap::{self, NO_LIMIT, counting};
-use crate::machine::put_back::{self, PutBack};
-use crate::measure::{Failing, Failure, Sample, fail, pool};
+use crate::machine::*;
+use crate::measure::*;
 use overspill::units::{Bytes, PAGE_SIZE};
 use overspill_bench::workload;
 use serde_json::Value;

@@ -3,11 +3,8 @@
 
 use super::case::Peer;
 use super::{Request, count, launch};
-use crate::machine::cgroup::{Cgroup, Hierarchy};
-use crate::machine::kernel_swap::{self, MOUNTS, counting, swap_on, use_as_swap};
-use crate::machine::put_back::{self, Guard, PutBack};
-use crate::measure::host::{self, entry};
-use crate::measure::{Failing, Failure, Sample, add, fail};
+use crate::machine::*;
+use crate::measure::*;
 use overspill::units::PAGE_SIZE;
 use std::fs;
 use std::path::{Path, PathBuf};

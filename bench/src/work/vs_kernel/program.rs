@@ -9,9 +9,8 @@ mod redis;
 
 use super::beside;
 use super::case::Program;
-use crate::machine::kernel_swap::command;
-use crate::machine::put_back::{Guard, PutBack};
-use crate::measure::{Failing, Failure, fail};
+use crate::machine::*;
+use crate::measure::*;
 use overspill::units::PAGE_SIZE;
 use overspill_bench::workload::Workload;
 pub use redis::{Client, Served};

@@ -1,8 +1,7 @@
 //! What each of the busy processes of a job has in memory, to tell how they share it.
 
-use crate::machine::cgroup::Cgroup;
-use crate::measure::host::entry;
-use crate::measure::{Sample, add};
+use crate::machine::*;
+use crate::measure::*;
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};

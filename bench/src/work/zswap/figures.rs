@@ -1,7 +1,6 @@
 //! The figures, made of what the counters of a pool say between two moments.
 
-use crate::measure::pool::Counted;
-use crate::measure::{Failure, Sample, add, fail, figures};
+use crate::measure::*;
 use std::time::Duration;
 
 /// Adds what a pool counted while `pages` pages moved within `elapsed`, and within `cpu` of

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// How faults reach the engine, as the user asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
-pub enum Fault {
+pub enum FaultDelivery {
     /// By signal where that works, else by a thread
     #[default]
     Auto,
@@ -76,7 +76,7 @@ pub struct RunArgs {
         hide_env_values = true,
         default_value = "auto"
     )]
-    pub fault: Fault,
+    pub fault: FaultDelivery,
 
     /// Settings of the engine, see "Settings" below; may be given more than once
     #[arg(

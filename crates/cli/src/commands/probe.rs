@@ -1,12 +1,12 @@
 //! `overspill probe`, and the question that `overspill run` asks first: may it work here?
 
-use crate::args::{Fault, ProbeArgs};
+use crate::args::{FaultDelivery, ProbeArgs};
 use crate::failure::Failure;
-use crate::memory::Limits;
+use crate::memory::MemoryLimits;
 use crate::swap;
 use overspill::units::Bytes;
 use overspill_os::Errno;
-use overspill_os::probe::{Access, Features, Probe, probe, simulated};
+use overspill_os::probe::{Facility, Features, Probe, probe, simulated};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -18,36 +18,37 @@ const UNUSABLE: u8 = 1;
 pub fn run(args: &ProbeArgs) -> Result<u8, Failure> {
     let findings = Findings {
         probe: probe(),
-        limits: Limits::read(),
+        limits: MemoryLimits::read(),
         swap: swap::default_directory(std::env::var_os("TMPDIR")),
     };
     let text = if args.json { format!("{:#}\n", findings.to_json()) } else { findings.to_text() };
     // Whoever reads this may have read enough.
     let _ = std::io::stdout().write_all(text.as_bytes());
-    Ok(if way(&findings.probe, Fault::Auto).is_ok() { 0 } else { UNUSABLE })
+    Ok(if way(&findings.probe, FaultDelivery::Auto).is_ok() { 0 } else { UNUSABLE })
 }
 
 /// How faults will be served where `fault` is asked for: by signal, or by a thread where it is left
 /// to us and signals cannot. The error says what to change.
-pub fn way(probe: &Probe, fault: Fault) -> Result<Fault, String> {
-    if fault != Fault::Auto {
+pub fn way(probe: &Probe, fault: FaultDelivery) -> Result<FaultDelivery, String> {
+    if fault != FaultDelivery::Auto {
         return requirement(probe, fault).map(|()| fault);
     }
-    let by_signal = requirement(probe, Fault::Signal).map(|()| Fault::Signal);
-    by_signal.or_else(|_| requirement(probe, Fault::Thread).map(|()| Fault::Thread))
+    let by_signal = requirement(probe, FaultDelivery::Signal).map(|()| FaultDelivery::Signal);
+    by_signal.or_else(|_| requirement(probe, FaultDelivery::Thread).map(|()| FaultDelivery::Thread))
 }
 
 /// What the program is told: [`way`], but `auto` if a thread may take over where a process finds
 /// that signals cannot be had in it (a policy against changes of code, another C library).
-pub fn settled(probe: &Probe, fault: Fault) -> Result<Fault, String> {
+pub fn settled(probe: &Probe, fault: FaultDelivery) -> Result<FaultDelivery, String> {
     let way = way(probe, fault)?;
-    let both =
-        fault == Fault::Auto && way == Fault::Signal && requirement(probe, Fault::Thread).is_ok();
-    Ok(if both { Fault::Auto } else { way })
+    let both = fault == FaultDelivery::Auto
+        && way == FaultDelivery::Signal
+        && requirement(probe, FaultDelivery::Thread).is_ok();
+    Ok(if both { FaultDelivery::Auto } else { way })
 }
 
 /// Whether faults can be served in this way; the error says what to change.
-fn requirement(probe: &Probe, fault: Fault) -> Result<(), String> {
+fn requirement(probe: &Probe, fault: FaultDelivery) -> Result<(), String> {
     if !probe.user_faults() {
         return Err(no_userfaultfd(probe));
     }
@@ -58,14 +59,14 @@ fn requirement(probe: &Probe, fault: Fault) -> Result<(), String> {
         ));
     }
     match fault {
-        Fault::Signal if !probe.features.has(Features::SIGBUS) => {
+        FaultDelivery::Signal if !probe.features.has(Features::SIGBUS) => {
             Err("this kernel cannot turn faults into signals: use --fault thread".to_owned())
         }
-        Fault::Signal if probe.seccomp.is_err() => Err(format!(
+        FaultDelivery::Signal if probe.seccomp.is_err() => Err(format!(
             "system calls cannot be filtered here (seccomp: {}): use --fault thread",
             reason(probe.seccomp)
         )),
-        Fault::Auto | Fault::Thread if !probe.kernel_faults() => Err(format!(
+        FaultDelivery::Auto | FaultDelivery::Thread if !probe.kernel_faults() => Err(format!(
             "only faults in user mode may be served here, so system calls would fail with EFAULT \
              on pages that are out: use --fault signal; or, {}",
             permit_kernel_faults(probe)
@@ -115,17 +116,17 @@ fn permit_kernel_faults(probe: &Probe) -> String {
     )
 }
 
-fn reason(access: Access) -> String {
+fn reason(access: Facility) -> String {
     access.err().map_or_else(|| "yes".to_owned(), |error| error.to_string())
 }
 
-fn yes_or_reason(access: Access) -> String {
+fn yes_or_reason(access: Facility) -> String {
     access.err().map_or_else(|| "yes".to_owned(), |error| format!("no: {error}"))
 }
 
 struct Findings {
     probe: Probe,
-    limits: Limits,
+    limits: MemoryLimits,
     swap: Option<std::path::PathBuf>,
 }
 
@@ -134,8 +135,8 @@ impl Findings {
     fn in_use(&self) -> Vec<String> {
         let probe = &self.probe;
         let mut lines = Vec::new();
-        match way(probe, Fault::Auto) {
-            Ok(Fault::Signal) => lines.push(
+        match way(probe, FaultDelivery::Auto) {
+            Ok(FaultDelivery::Signal) => lines.push(
                 "overspill run works here: threads serve their own faults, by signal, and a \
                  filter stops system calls on pages that are out."
                     .to_owned(),
@@ -182,8 +183,8 @@ impl Findings {
         if !probe.user_faults() {
             return lines;
         }
-        if way(probe, Fault::Auto) == Ok(Fault::Signal)
-            && requirement(probe, Fault::Thread).is_err()
+        if way(probe, FaultDelivery::Auto) == Ok(FaultDelivery::Signal)
+            && requirement(probe, FaultDelivery::Thread).is_err()
         {
             lines.push(format!(
                 "A thread can serve faults (--fault thread), as programs need that use io_uring: \
@@ -276,12 +277,12 @@ impl Findings {
 
     fn to_json(&self) -> Value {
         let probe = &self.probe;
-        let access = |access: Access| {
+        let access = |access: Facility| {
             let error = access.err().map(|error| error.to_string());
             json!({"ok": access.is_ok(), "error": error})
         };
-        let fault = way(probe, Fault::Auto).ok();
-        let word = |fault| if fault == Fault::Thread { "thread" } else { "signal" };
+        let fault = way(probe, FaultDelivery::Auto).ok();
+        let word = |fault| if fault == FaultDelivery::Thread { "thread" } else { "signal" };
         json!({
             "kernel": probe.kernel,
             "userfaultfd": {
@@ -339,7 +340,7 @@ mod tests {
     }
 
     fn findings(probe: Probe) -> Findings {
-        let limits = Limits { cgroup: None, available: Some(Bytes(4 << 30)) };
+        let limits = MemoryLimits { cgroup: None, available: Some(Bytes(4 << 30)) };
         Findings { probe, limits, swap: Some("/var/tmp".into()) }
     }
 
@@ -357,11 +358,11 @@ mod tests {
             "{text}"
         );
         assert_eq!(findings.to_json()["run"]["fault"], "signal");
-        assert_eq!(settled(&findings.probe, Fault::Auto), Ok(Fault::Auto));
+        assert_eq!(settled(&findings.probe, FaultDelivery::Auto), Ok(FaultDelivery::Auto));
         let unfiltered = Probe { seccomp: Err(Errno::INVAL), ..findings.probe };
         assert_eq!(
-            [way, settled].map(|decide| decide(&unfiltered, Fault::Auto)),
-            [Ok(Fault::Thread), Ok(Fault::Thread)]
+            [way, settled].map(|decide| decide(&unfiltered, FaultDelivery::Auto)),
+            [Ok(FaultDelivery::Thread), Ok(FaultDelivery::Thread)]
         );
     }
 
@@ -369,7 +370,7 @@ mod tests {
     fn the_device_alone_is_enough() {
         let probe =
             Probe { uffd_syscall: Err(Errno::PERM), uffd_user_mode: Err(Errno::PERM), ..whole() };
-        assert_eq!(way(&probe, Fault::Thread), Ok(Fault::Thread));
+        assert_eq!(way(&probe, FaultDelivery::Thread), Ok(FaultDelivery::Thread));
         let unfiltered = Probe { seccomp: Err(Errno::INVAL), ..probe };
         assert!(findings(unfiltered).to_text().contains("through /dev/userfaultfd"));
     }
@@ -379,8 +380,8 @@ mod tests {
         let probe =
             Probe { uffd_syscall: Err(Errno::PERM), uffd_device: Err(Errno::ACCESS), ..whole() };
         let unfiltered = Probe { seccomp: Err(Errno::INVAL), ..probe.clone() };
-        for sentence in
-            [way(&probe, Fault::Thread), way(&unfiltered, Fault::Auto)].map(Result::unwrap_err)
+        for sentence in [way(&probe, FaultDelivery::Thread), way(&unfiltered, FaultDelivery::Auto)]
+            .map(Result::unwrap_err)
         {
             for part in [
                 "EFAULT",
@@ -394,10 +395,10 @@ mod tests {
             assert!(!sentence.contains("666"), "{sentence}");
         }
         assert_eq!(
-            [Fault::Auto, Fault::Signal].map(|fault| settled(&probe, fault)),
-            [Ok(Fault::Signal), Ok(Fault::Signal)]
+            [FaultDelivery::Auto, FaultDelivery::Signal].map(|fault| settled(&probe, fault)),
+            [Ok(FaultDelivery::Signal), Ok(FaultDelivery::Signal)]
         );
-        assert!(way(&unfiltered, Fault::Signal).unwrap_err().contains("--fault thread"));
+        assert!(way(&unfiltered, FaultDelivery::Signal).unwrap_err().contains("--fault thread"));
         let json = findings(probe.clone()).to_json();
         assert_eq!(
             (&json["run"]["works"], &json["run"]["fault"]),
@@ -409,7 +410,9 @@ mod tests {
             "{text}"
         );
         let without_node = Probe { uffd_device: Err(Errno::NOENT), ..probe };
-        assert!(!way(&without_node, Fault::Thread).unwrap_err().contains("/dev/userfaultfd"));
+        assert!(
+            !way(&without_node, FaultDelivery::Thread).unwrap_err().contains("/dev/userfaultfd")
+        );
     }
 
     #[test]
@@ -421,7 +424,7 @@ mod tests {
             features: Features::default(),
             ..whole()
         };
-        for fault in [Fault::Auto, Fault::Signal] {
+        for fault in [FaultDelivery::Auto, FaultDelivery::Signal] {
             let refusal = |probe: &Probe| way(probe, fault).unwrap_err();
             assert!(refusal(&none(Errno::NOSYS, Errno::NOENT)).contains("CONFIG_USERFAULTFD=y"));
             assert!(
@@ -431,7 +434,7 @@ mod tests {
             assert!(refusal(&none(Errno::MFILE, Errno::MFILE)).contains(&Errno::MFILE.to_string()));
         }
         let old = Probe { features: Features::SIGBUS, ..whole() };
-        assert!(way(&old, Fault::Auto).unwrap_err().contains("Linux 5.7"));
+        assert!(way(&old, FaultDelivery::Auto).unwrap_err().contains("Linux 5.7"));
         assert!(findings(none(Errno::NOSYS, Errno::NOENT)).to_json()["run"]["fault"].is_null());
     }
 

@@ -2,7 +2,7 @@
 //! cgroup does.
 
 use crate::args::ReclaimArgs;
-use crate::control::protocol::{Reclaim, Reply, Request};
+use crate::control::protocol::{ReclaimProgress, Reply, Request};
 use crate::control::{self, Found, unexpected};
 use crate::failure::{Failure, say};
 use overspill::units::Bytes;
@@ -44,7 +44,7 @@ pub fn run(args: &ReclaimArgs) -> Result<u8, Failure> {
     Ok(LESS)
 }
 
-fn reclaim(found: &Found, request: Request) -> Result<Reclaim, Failure> {
+fn reclaim(found: &Found, request: Request) -> Result<ReclaimProgress, Failure> {
     match control::ask(found, request)? {
         Reply::Reclaim(reclaim) => Ok(reclaim),
         other => Err(unexpected(other)),
@@ -52,12 +52,12 @@ fn reclaim(found: &Found, request: Request) -> Result<Reclaim, Failure> {
 }
 
 /// Whether nothing more will come.
-fn is_over(now: &Reclaim) -> bool {
+fn is_over(now: &ReclaimProgress) -> bool {
     now.replaced || now.done == now.processes || now.reclaimed_bytes >= now.wanted_bytes
 }
 
 /// Why it is less than was asked for.
-fn shortfall(now: &Reclaim, late: bool, args: &ReclaimArgs) -> String {
+fn shortfall(now: &ReclaimProgress, late: bool, args: &ReclaimArgs) -> String {
     if now.replaced {
         return "another `overspill reclaim` has taken its place: one at a time counts".to_owned();
     }
@@ -84,31 +84,43 @@ mod tests {
 
     #[test]
     fn it_is_over_when_enough_is_reclaimed_or_nobody_has_more() {
-        let now = Reclaim { number: 1, wanted_bytes: 100, processes: 2, ..Reclaim::default() };
+        let now = ReclaimProgress {
+            number: 1,
+            wanted_bytes: 100,
+            processes: 2,
+            ..ReclaimProgress::default()
+        };
         assert!(
-            !is_over(&now) && !is_over(&Reclaim { done: 1, reclaimed_bytes: 99, ..now.clone() })
+            !is_over(&now)
+                && !is_over(&ReclaimProgress { done: 1, reclaimed_bytes: 99, ..now.clone() })
         );
-        assert!(is_over(&Reclaim { reclaimed_bytes: 101, ..now.clone() }));
+        assert!(is_over(&ReclaimProgress { reclaimed_bytes: 101, ..now.clone() }));
         assert!(
-            is_over(&Reclaim { done: 2, ..now.clone() })
-                && is_over(&Reclaim { replaced: true, ..now })
+            is_over(&ReclaimProgress { done: 2, ..now.clone() })
+                && is_over(&ReclaimProgress { replaced: true, ..now })
         );
-        assert!(is_over(&Reclaim::default()), "all processes have ended");
+        assert!(is_over(&ReclaimProgress::default()), "all processes have ended");
     }
 
     #[test]
     fn each_reason_is_told() {
         let args = ReclaimArgs { pid: 1, size: Bytes(1 << 20), wait: 5 };
-        let now = Reclaim { wanted_bytes: 1 << 20, processes: 3, done: 1, ..Reclaim::default() };
+        let now = ReclaimProgress {
+            wanted_bytes: 1 << 20,
+            processes: 3,
+            done: 1,
+            ..ReclaimProgress::default()
+        };
         assert!(
             shortfall(&now, true, &args)
                 .starts_with("2 of 3 processes did not get there within 5 s")
         );
         assert!(shortfall(&now, false, &args).starts_with("nothing more can be reclaimed"));
-        let all = Reclaim { wanted_bytes: 4096, reclaimed_bytes: 4096, ..now.clone() };
+        let all = ReclaimProgress { wanted_bytes: 4096, reclaimed_bytes: 4096, ..now.clone() };
         assert_eq!(shortfall(&all, false, &args), "no more than 4 KiB was in use");
         assert!(
-            shortfall(&Reclaim { replaced: true, ..now }, true, &args).contains("taken its place")
+            shortfall(&ReclaimProgress { replaced: true, ..now }, true, &args)
+                .contains("taken its place")
         );
     }
 }

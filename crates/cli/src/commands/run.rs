@@ -1,14 +1,13 @@
 //! `overspill run`: everything checked, the program started, waited for, and reported on.
 
 use super::probe;
-use crate::args::Fault;
-use crate::args::RunArgs;
+use crate::args::{FaultDelivery, RunArgs};
 use crate::control::Control;
 use crate::control::job::Job;
 use crate::control::sockets::Variables;
 use crate::env::Settings;
 use crate::failure::{Failure, UNMANAGED, say};
-use crate::memory::Limits;
+use crate::memory::MemoryLimits;
 use crate::program::{self, Program, preload};
 use crate::rundir::{RunDir, Tree, leftovers};
 use crate::signals::Signals;
@@ -41,7 +40,7 @@ const KILLED_BY: i32 = 128;
 pub fn run(args: RunArgs) -> Result<u8, Failure> {
     // 1. Everything that can be refused is refused before the program starts.
     let fault = probe::settled(&overspill_os::probe::probe(), args.fault).map_err(Failure::own)?;
-    let memory = budget(args.memory, Limits::read())?;
+    let memory = budget(args.memory, MemoryLimits::read())?;
     let swap = devices(&args)?;
     let set = args.set.join(",");
     let window = check_address_space(&set, memory, getrlimit(Resource::As).current)?;
@@ -104,8 +103,8 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
 }
 
 /// A static program makes system calls by instructions of its own, which only signals tell.
-fn check_static(program: &Program, fault: Fault) -> Result<(), Failure> {
-    if !program.is_static || fault != Fault::Thread {
+fn check_static(program: &Program, fault: FaultDelivery) -> Result<(), Failure> {
+    if !program.is_static || fault != FaultDelivery::Thread {
         return Ok(());
     }
     let name = program.path.display();
@@ -174,7 +173,7 @@ fn tell(text: &[u8]) {
     let _ = io::stderr().write_all(text);
 }
 
-fn budget(asked: Option<Bytes>, limits: Limits) -> Result<Bytes, Failure> {
+fn budget(asked: Option<Bytes>, limits: MemoryLimits) -> Result<Bytes, Failure> {
     if let (Some(asked), Some(cgroup)) = (asked, limits.cgroup)
         && asked > cgroup
     {
@@ -347,14 +346,14 @@ mod tests {
 
     #[test]
     fn the_budget_is_what_was_asked_for_or_three_quarters() {
-        let limits = Limits { cgroup: Some(Bytes(8 << 20)), available: Some(Bytes(1 << 30)) };
+        let limits = MemoryLimits { cgroup: Some(Bytes(8 << 20)), available: Some(Bytes(1 << 30)) };
         assert_eq!(budget(Some(Bytes(64 << 20)), limits), Ok(Bytes(64 << 20)));
         assert_eq!(budget(None, limits), Ok(Bytes(6 << 20)));
-        let small = Limits { cgroup: Some(Bytes(4 << 20)), ..limits };
+        let small = MemoryLimits { cgroup: Some(Bytes(4 << 20)), ..limits };
         assert!(
             budget(None, small).unwrap_err().sentence.contains("smallest possible budget is 4 MiB")
         );
-        assert!(budget(None, Limits::default()).unwrap_err().sentence.contains("--memory"));
+        assert!(budget(None, MemoryLimits::default()).unwrap_err().sentence.contains("--memory"));
     }
 
     #[test]

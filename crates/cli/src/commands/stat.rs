@@ -9,7 +9,7 @@ mod sample;
 mod table;
 
 use crate::args::StatArgs;
-use crate::control::protocol::{Reply, Request, Stats};
+use crate::control::protocol::{JobStats, Reply, Request};
 use crate::control::{self, Found, unexpected};
 use crate::failure::Failure;
 use sample::Sample;
@@ -26,7 +26,7 @@ pub fn run(args: &StatArgs) -> Result<u8, Failure> {
     };
     let began = Instant::now();
     let mut show = Show::new(args);
-    let mut before = Stats::default();
+    let mut before = JobStats::default();
     for round in 1u32.. {
         let Some(now) = stats(&found)? else {
             return if round > 1 {
@@ -51,7 +51,7 @@ pub fn run(args: &StatArgs) -> Result<u8, Failure> {
 }
 
 /// What the job says of itself; nothing once it has ended.
-fn stats(found: &Found) -> Result<Option<Stats>, Failure> {
+fn stats(found: &Found) -> Result<Option<JobStats>, Failure> {
     match control::ask_while_it_runs(found, Request::Stats)? {
         Some(Reply::Stats(stats)) => Ok(Some(*stats)),
         // Between its last process and its end.

@@ -5,13 +5,13 @@
 //! the other; one over the swap devices; one over the statistics of processes that have ended
 //! ([`RunDir`]). Nobody holds two.
 
-use super::protocol::{Budget, Call, Process, Reclaim, Reply, Request, Stats};
+use super::protocol::{Budget, Call, JobStats, Process, ReclaimProgress, Reply, Request};
 use super::swaps::{Processes, Swaps};
-use crate::memory::{Limits, mem_total};
+use crate::memory::{MemoryLimits, mem_total};
 use crate::rundir::{self, RunDir};
 use overspill::config::{Config, SwapSpec};
 use overspill::job::JobTable;
-use overspill::stats::{Counter, Snapshot, Stats as Snapshots};
+use overspill::stats::{Counter, Snapshot, Stats};
 use overspill::units::Bytes;
 use overspill_os::directory::Directory;
 use std::os::fd::AsFd;
@@ -66,7 +66,7 @@ impl Job {
 
     /// Does what is asked for.
     pub fn answer(&self, call: &Call) -> Reply {
-        let keeps_statistics = || self.directory.has(&Snapshots::file_name(call.pid));
+        let keeps_statistics = || self.directory.has(&Stats::file_name(call.pid));
         if call.pid != self.pid && !(keeps_statistics() && lives(call.pid)) {
             return Reply::NotMine;
         }
@@ -115,7 +115,7 @@ impl Job {
             .ok_or_else(|| "the job knows nothing of this change of its swap devices".to_owned())
     }
 
-    fn reclaim(&self, bytes: Bytes) -> Reclaim {
+    fn reclaim(&self, bytes: Bytes) -> ReclaimProgress {
         // Never more than there is: what comes back meanwhile would be asked for again and again.
         let used = self.processes().fold(0, |sum: u64, (_, process)| {
             sum.saturating_add(process.get(Counter::ChargedBytes))
@@ -127,9 +127,13 @@ impl Job {
         self.reclaimed(request.number)
     }
 
-    fn reclaimed(&self, number: u32) -> Reclaim {
+    fn reclaimed(&self, number: u32) -> ReclaimProgress {
         let request = self.table.reclaim();
-        let mut now = Reclaim { number, wanted_bytes: request.memory.0, ..Reclaim::default() };
+        let mut now = ReclaimProgress {
+            number,
+            wanted_bytes: request.memory.0,
+            ..ReclaimProgress::default()
+        };
         match self.table.reclaimed(number) {
             Some(reclaimed) if request.number == number => now.reclaimed_bytes = reclaimed.0,
             _ => now.replaced = true,
@@ -144,9 +148,9 @@ impl Job {
         now
     }
 
-    fn stats(&self, run_dir: &Mutex<RunDir>) -> Stats {
+    fn stats(&self, run_dir: &Mutex<RunDir>) -> JobStats {
         let (processes, total) = run_dir.lock().unwrap_or_else(PoisonError::into_inner).now(lives);
-        let mut stats = Stats::new(self.began.elapsed().as_micros() as u64, processes, &total);
+        let mut stats = JobStats::new(self.began.elapsed().as_micros() as u64, processes, &total);
         // Small processes have no statistics of their own.
         let unmanaged =
             stats.counters.entry(Counter::UnmanagedBytes.name().to_owned()).or_default();
@@ -160,7 +164,7 @@ impl Job {
             self.table.ask_budget(memory);
             std::mem::replace(&mut *now, memory)
         };
-        let warning = Limits::read().cgroup.filter(|cgroup| memory > *cgroup).map(|cgroup| {
+        let warning = MemoryLimits::read().cgroup.filter(|cgroup| memory > *cgroup).map(|cgroup| {
             format!(
                 "the budget of {memory} is above the memory cgroup's limit of {cgroup}, which \
                      may kill the program"
@@ -217,7 +221,7 @@ impl Job {
 
     /// Whether a process has its statistics mapped, as far as can be known.
     fn is_managed(&self, pid: u32) -> bool {
-        let file = self.path.join(Snapshots::file_name(pid));
+        let file = self.path.join(Stats::file_name(pid));
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
         maps.map_or(true, |maps| file.to_str().is_none_or(|file| maps.contains(file)))
     }
@@ -246,13 +250,12 @@ fn lives(pid: u32) -> bool {
 mod tests {
     use super::*;
     use crate::control::protocol::VERSION;
-    use overspill::stats::Stats;
 
-    struct Room(Arc<Mutex<RunDir>>);
+    struct JobDir(Arc<Mutex<RunDir>>);
 
-    impl Room {
-        fn new() -> Room {
-            Room(Arc::new(Mutex::new(RunDir::create(None).unwrap())))
+    impl JobDir {
+        fn new() -> JobDir {
+            JobDir(Arc::new(Mutex::new(RunDir::create(None).unwrap())))
         }
 
         fn job(&self) -> Job {
@@ -278,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_job_answers_for_its_own_processes() {
-        let room = Room::new();
+        let room = JobDir::new();
         let job = room.job();
         // Process 1 lives. Its number is beyond doubt not ours.
         assert_eq!(ask(&job, 1, Request::Budget), Reply::NotMine);
@@ -292,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_budget_is_reached_when_every_process_says_so() {
-        let room = Room::new();
+        let room = JobDir::new();
         let job = room.job();
         let stats = room.keep(std::process::id());
         let gauges = |target: u64, limit: u64, used: u64| {
@@ -319,7 +322,7 @@ mod tests {
 
     #[test]
     fn processes_that_ended_or_run_something_else_do_not_count() {
-        let room = Room::new();
+        let room = JobDir::new();
         let job = room.job();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         room.keep(child.id());
@@ -344,7 +347,7 @@ mod tests {
 
     #[test]
     fn reclaim_is_done_when_every_process_is() {
-        let room = Room::new();
+        let room = JobDir::new();
         let job = room.job();
         let ask = |request| match ask(&job, std::process::id(), request) {
             Reply::Reclaim(now) => now,
@@ -353,12 +356,16 @@ mod tests {
         let stats = room.keep(std::process::id());
         stats.set(Counter::ChargedBytes, 10 << 20);
         let now = ask(Request::Reclaim { bytes: 4 << 20 });
-        let expected =
-            Reclaim { number: 1, wanted_bytes: 4 << 20, processes: 1, ..Reclaim::default() };
+        let expected = ReclaimProgress {
+            number: 1,
+            wanted_bytes: 4 << 20,
+            processes: 1,
+            ..ReclaimProgress::default()
+        };
         assert_eq!(now, expected);
         // Reclaiming is tested with processes that do.
         stats.set_reclaim_done(1);
-        assert_eq!(ask(Request::Reclaimed { number: 1 }), Reclaim { done: 1, ..expected });
+        assert_eq!(ask(Request::Reclaimed { number: 1 }), ReclaimProgress { done: 1, ..expected });
         // More than there is cannot be had.
         let now = ask(Request::Reclaim { bytes: 1 << 40 });
         assert_eq!((now.number, now.wanted_bytes, now.done), (2, 10 << 20, 0));
@@ -367,7 +374,7 @@ mod tests {
 
     #[test]
     fn statistics_are_those_of_all_processes() {
-        let room = Room::new();
+        let room = JobDir::new();
         let job = room.job();
         let (ours, ended) = (room.keep(std::process::id()), room.keep((1 << 22) + 1));
         for stats in [&ours, &ended] {
@@ -378,7 +385,7 @@ mod tests {
             Reply::Stats(stats) => stats,
             other => panic!("{other:?}"),
         };
-        let told = |stats: &super::Stats| {
+        let told = |stats: &JobStats| {
             (stats.processes, stats.counters["pgfault"], stats.counters["charged_bytes"])
         };
         // What ended counts, what it held does not; before and after its file is taken in.
@@ -401,7 +408,7 @@ mod tests {
         assert!(check(Bytes(2 << 30), total).unwrap_err().contains("more than the 1 GiB of RAM"));
         assert_eq!(check(Config::MEMORY_MAX, None), Ok(()));
         assert!(check(Bytes(1 << 50), None).unwrap_err().contains("the largest possible is 2 TiB"));
-        let room = Room::new();
+        let room = JobDir::new();
         let job = room.job();
         for memory_bytes in [0, 4095, u64::MAX] {
             let reply = ask(&job, std::process::id(), Request::Set { memory_bytes });

@@ -101,9 +101,9 @@ pub enum Reply {
     /// How the job stands to its budget.
     Budget(Budget),
     /// How far reclaim on request is.
-    Reclaim(Reclaim),
+    Reclaim(ReclaimProgress),
     /// What its processes have done and hold.
-    Stats(Box<Stats>),
+    Stats(Box<JobStats>),
     /// Its swap devices, in the order in which they were added.
     Swaps(Vec<SwapDevice>),
     /// How far a change of them is.
@@ -166,7 +166,7 @@ pub struct Process {
 
 /// How far reclaim on request is.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Reclaim {
+pub struct ReclaimProgress {
     /// Which request.
     pub number: u32,
     /// Whether another has taken its place: then the rest says nothing.
@@ -183,7 +183,7 @@ pub struct Reclaim {
 
 /// What the processes of a job have done and hold, added up.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Stats {
+pub struct JobStats {
     /// Microseconds since the job began.
     pub elapsed_us: u64,
     /// Living processes with managed memory.
@@ -206,11 +206,11 @@ pub struct Waited {
     pub total_us: u64,
 }
 
-impl Stats {
+impl JobStats {
     /// From the statistics of all processes together.
-    pub fn new(elapsed_us: u64, processes: u64, total: &Snapshot) -> Stats {
+    pub fn new(elapsed_us: u64, processes: u64, total: &Snapshot) -> JobStats {
         let waited = |stall: Stall| Waited { avg: stall.avg, total_us: stall.total_us };
-        Stats {
+        JobStats {
             elapsed_us,
             processes,
             counters: total
@@ -362,7 +362,7 @@ mod tests {
                 avg: [figures[n], figures[n + 1], figures[n + 2]],
                 total_us: figures[n + 3],
             };
-            let mut stats = Stats::new(figures[0], figures[1], &Snapshot::default());
+            let mut stats = JobStats::new(figures[0], figures[1], &Snapshot::default());
             stats.pressure = [waited(2), waited(6)];
             stats.latency = vec![buckets; FaultSource::ALL.len() + 1];
             let budget = Budget {
@@ -438,7 +438,7 @@ mod tests {
         assert!(
             line(&Answer { version: VERSION, reply: Reply::Budget(budget) }).len() < REPLY_MAX / 2
         );
-        let mut stats = Stats::new(u64::MAX, u64::MAX, &Snapshot::default());
+        let mut stats = JobStats::new(u64::MAX, u64::MAX, &Snapshot::default());
         stats.counters =
             Counter::ALL.iter().map(|counter| (counter.name().to_owned(), u64::MAX)).collect();
         stats.latency = vec![vec![(u16::MAX, u64::MAX); 400]; FaultSource::ALL.len()];
@@ -463,8 +463,8 @@ mod tests {
         total.counters.insert(Counter::PgFault.name(), 7);
         total.latency = Latencies::new(|source| Histogram::of_buckets([(20 + source as u16, 3)]));
         total.pressure.full = Stall { avg: [1, 2, 3], total_us: 4 };
-        let sent = line(&Stats::new(5, 6, &total));
-        let stats: Stats = serde_json::from_slice(&sent).unwrap();
+        let sent = line(&JobStats::new(5, 6, &total));
+        let stats: JobStats = serde_json::from_slice(&sent).unwrap();
         assert_eq!((stats.elapsed_us, stats.processes, stats.counters["pgfault"]), (5, 6, 7));
         assert_eq!((stats.pressure(), stats.latency()), (total.pressure, total.latency));
     }

@@ -81,35 +81,35 @@ pub fn default_directory(user: u32) -> PathBuf {
 
 /// A directory of sockets, open.
 #[derive(Debug)]
-pub struct Directory {
+pub struct SocketDirectory {
     directory: directory::Directory,
     /// Where it is, and its name there.
     parent: directory::Directory,
     name: OsString,
 }
 
-impl Directory {
+impl SocketDirectory {
     /// Opens a directory that belongs to one of `owners`.
-    pub fn open(path: &Path, owners: &[u32]) -> io::Result<Directory> {
+    pub fn open(path: &Path, owners: &[u32]) -> io::Result<SocketDirectory> {
         let (parent, name) = split(path)?;
-        Directory::open_in(parent, name, owners)
+        SocketDirectory::open_in(parent, name, owners)
     }
 
     fn open_in(
         parent: directory::Directory,
         name: &OsStr,
         owners: &[u32],
-    ) -> io::Result<Directory> {
+    ) -> io::Result<SocketDirectory> {
         let directory = parent.directory(name)?;
         directory.check(|owner| owners.contains(&owner))?;
         if directory.is_open_to_others() {
             return Err(Unfit::Writable.into());
         }
-        Ok(Directory { directory, parent, name: name.into() })
+        Ok(SocketDirectory { directory, parent, name: name.into() })
     }
 
     /// Opens the directory of `user`, making it if need be, and listens there as `pid`.
-    pub fn listen(path: &Path, user: u32, pid: u32) -> io::Result<(Directory, UnixListener)> {
+    pub fn listen(path: &Path, user: u32, pid: u32) -> io::Result<(SocketDirectory, UnixListener)> {
         let mut tries = 0..3;
         loop {
             let (parent, name) = split(path)?;
@@ -117,7 +117,7 @@ impl Directory {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
-            let bound = Directory::open_in(parent, name, &[user])
+            let bound = SocketDirectory::open_in(parent, name, &[user])
                 .and_then(|dir| dir.bind(pid).map(|listener| (dir, listener)));
             match bound {
                 // Another run has just ended and taken the empty directory away.
@@ -215,7 +215,7 @@ impl Directory {
 
 /// A directory that is locked until this goes.
 #[derive(Debug)]
-struct Lock<'a>(&'a Directory);
+struct Lock<'a>(&'a SocketDirectory);
 
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
@@ -278,18 +278,18 @@ mod tests {
         let parent = scratch("private");
         // Longer than the address of a socket.
         let path = parent.join("d".repeat(150));
-        let (dir, listener) = Directory::listen(&path, user(), 7).unwrap();
+        let (dir, listener) = SocketDirectory::listen(&path, user(), 7).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(&path.join("7.sock"))), (0o700, 0o600));
         dir.connect(7).unwrap();
         assert_eq!(dir.connect(8).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(
-            Directory::listen(&path, user(), 7).unwrap_err().kind(),
+            SocketDirectory::listen(&path, user(), 7).unwrap_err().kind(),
             io::ErrorKind::AddrInUse
         );
         drop(listener);
         assert_eq!(dir.connect(7).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-        let again = Directory::listen(&path, user(), 7).unwrap();
+        let again = SocketDirectory::listen(&path, user(), 7).unwrap();
         fs::write(path.join("x.sock"), "").unwrap();
         assert_eq!(again.0.sockets(), [7]);
         again.0.remove(7);
@@ -304,9 +304,9 @@ mod tests {
     #[test]
     fn a_socket_that_is_seen_can_be_reached() {
         let path = scratch("seen");
-        let dir = Directory::open(&path, &[user()]).unwrap();
+        let dir = SocketDirectory::open(&path, &[user()]).unwrap();
         std::thread::scope(|scope| {
-            let listen = |pid| Directory::listen(&path, user(), pid).unwrap();
+            let listen = |pid| SocketDirectory::listen(&path, user(), pid).unwrap();
             let listens = scope.spawn(move || (0..200).map(listen).collect::<Vec<_>>());
             for pid in 0..200 {
                 let reached = loop {
@@ -327,14 +327,18 @@ mod tests {
     #[test]
     fn directories_of_others_are_not_used() {
         let dir = scratch("others");
-        let refused =
-            |path: &Path, user| Directory::listen(path, user, 7).map(drop).unwrap_err().to_string();
+        let refused = |path: &Path, user| {
+            SocketDirectory::listen(path, user, 7).map(drop).unwrap_err().to_string()
+        };
         assert!(refused(&dir, user() + 1).contains("it belongs to user"));
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(refused(&dir, user()).contains("others may write"));
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
         std::os::unix::fs::symlink(&dir, dir.join("link")).unwrap();
-        assert!(Directory::open(&dir.join("link"), &[user()]).is_err(), "a link may lead anywhere");
+        assert!(
+            SocketDirectory::open(&dir.join("link"), &[user()]).is_err(),
+            "a link may lead anywhere"
+        );
         fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -53,7 +53,7 @@ impl Processes<'_> {
 
 /// What a change is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum ChangeKind {
     On,
     Off,
 }
@@ -73,7 +73,7 @@ enum Step {
 #[derive(Debug)]
 struct Change {
     id: u32,
-    kind: Kind,
+    kind: ChangeKind,
     device: ListedSwap,
     /// The device's priority when it was on the list last.
     priority: i32,
@@ -89,7 +89,7 @@ struct Change {
 
 impl Change {
     fn is_leaving(&self) -> bool {
-        self.kind == Kind::Off && self.step == Step::Doing
+        self.kind == ChangeKind::Off && self.step == Step::Doing
     }
 }
 
@@ -165,7 +165,7 @@ impl Swaps {
         self.make_file(device.id, &device.spec);
         self.publish(list).inspect_err(|_| drop(self.files.remove(&device.id)))?;
         self.next_device += 1;
-        Ok(self.begin(Kind::On, device))
+        Ok(self.begin(ChangeKind::On, device))
     }
 
     /// Takes a device out of use. Returns the number of the change, or a sentence that says why
@@ -183,7 +183,7 @@ impl Swaps {
         let mut list = self.list.clone();
         let device = list.devices.remove(at);
         self.publish(list)?;
-        let id = self.begin(Kind::Off, device);
+        let id = self.begin(ChangeKind::Off, device);
         let change = self.changes.back_mut().expect("it has just begun");
         change.priority = priority;
         let lost = |(pid, snapshot): &(u32, Snapshot)| (*pid, snapshot.swaps_done.1.lost_pages);
@@ -287,7 +287,7 @@ impl Swaps {
         Ok(())
     }
 
-    fn begin(&mut self, kind: Kind, device: ListedSwap) -> u32 {
+    fn begin(&mut self, kind: ChangeKind, device: ListedSwap) -> u32 {
         let (id, list) = (self.next_change, self.list.number);
         self.next_change += 1;
         let (lost, not_opened) = (BTreeMap::new(), BTreeSet::new());
@@ -309,8 +309,8 @@ impl Swaps {
     fn is_ahead(&self, change: &Change, snapshot: &Snapshot) -> bool {
         let has = table::has(snapshot, change.device.id);
         match (change.step, change.kind) {
-            (Step::Doing, Kind::On) => has,
-            (Step::Doing, Kind::Off) => self.list.number > change.list && !has,
+            (Step::Doing, ChangeKind::On) => has,
+            (Step::Doing, ChangeKind::Off) => self.list.number > change.list && !has,
             _ => false,
         }
     }
@@ -340,7 +340,7 @@ impl Swaps {
             Step::Doing if stays => return Some(SwapOutcome::NoRoom),
             Step::Doing
                 if all
-                    && change.kind == Kind::On
+                    && change.kind == ChangeKind::On
                     && count > 0
                     && change.not_opened.len() == count =>
             {
@@ -358,8 +358,8 @@ impl Swaps {
         let change = &self.changes[at];
         let mut list = self.list.clone();
         match (change.kind, self.position(change.device.id)) {
-            (Kind::Off, Err(place)) => list.devices.insert(place, change.device.clone()),
-            (Kind::On, Ok(place)) => drop(list.devices.remove(place)),
+            (ChangeKind::Off, Err(place)) => list.devices.insert(place, change.device.clone()),
+            (ChangeKind::On, Ok(place)) => drop(list.devices.remove(place)),
             // Another change has done it.
             _ => {}
         }

@@ -35,25 +35,25 @@ impl<T> fmt::Debug for Buffers<T> {
 }
 
 /// A set of buffers that a thread has.
-pub struct Taken<'a, T> {
+pub struct TakenBuffers<'a, T> {
     set: Option<RankedGuard<'a, T>>,
     all: &'a Buffers<T>,
 }
 
-impl<T> std::ops::Deref for Taken<'_, T> {
+impl<T> std::ops::Deref for TakenBuffers<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
         self.set.as_ref().expect("held until dropped")
     }
 }
 
-impl<T> std::ops::DerefMut for Taken<'_, T> {
+impl<T> std::ops::DerefMut for TakenBuffers<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         self.set.as_mut().expect("held until dropped")
     }
 }
 
-impl<T> Drop for Taken<'_, T> {
+impl<T> Drop for TakenBuffers<'_, T> {
     fn drop(&mut self) {
         drop(self.set.take());
         // The lock is given back before this look, and who waits looks at the lock once more after
@@ -94,32 +94,35 @@ impl<T> Buffers<T> {
         self.sets.iter().map(|set| lock(&set.buffers))
     }
 
-    fn taken<'a>(&'a self, from: &BufferSet<T>, set: RankedGuard<'a, T>) -> Taken<'a, T> {
+    fn taken<'a>(&'a self, from: &BufferSet<T>, set: RankedGuard<'a, T>) -> TakenBuffers<'a, T> {
         if !from.is_used.load(Relaxed) && !from.is_used.swap(true, Relaxed) {
             (self.charge)(true);
         }
-        Taken { set: Some(set), all: self }
+        TakenBuffers { set: Some(set), all: self }
     }
 
-    fn free_of(&self, which: impl Fn(&BufferSet<T>) -> bool) -> impl Iterator<Item = Taken<'_, T>> {
+    fn free_of(
+        &self,
+        which: impl Fn(&BufferSet<T>) -> bool,
+    ) -> impl Iterator<Item = TakenBuffers<'_, T>> {
         let sets = self.sets.iter().filter(move |set| which(set));
         sets.filter_map(|set| Some(self.taken(set, set.buffers.try_lock()?)))
     }
 
     /// That with a number, which nobody else has.
-    pub fn at(&self, number: usize) -> Taken<'_, T> {
+    pub fn at(&self, number: usize) -> TakenBuffers<'_, T> {
         let set = &self.sets[number];
         self.taken(set, lock(&set.buffers))
     }
 
     /// A free one, if there is one.
-    pub fn try_take(&self) -> Option<Taken<'_, T>> {
+    pub fn try_take(&self) -> Option<TakenBuffers<'_, T>> {
         // Always from the first: under one thread it is the one that is hot in cache.
         self.free_of(|_| true).next()
     }
 
     /// Those that are free and were ever used, one after the other.
-    pub fn idle(&self) -> impl Iterator<Item = Taken<'_, T>> {
+    pub fn idle(&self) -> impl Iterator<Item = TakenBuffers<'_, T>> {
         self.free_of(|set| set.is_used.load(Relaxed))
     }
 
@@ -136,7 +139,7 @@ impl<T> Buffers<T> {
 
     /// A free one, waiting for it asleep: with many more threads than processors, those that poll
     /// keep the others from getting done.
-    pub fn take(&self) -> Taken<'_, T> {
+    pub fn take(&self) -> TakenBuffers<'_, T> {
         self.sets[0].buffers.class().check();
         loop {
             if let Some(set) = self.try_take() {

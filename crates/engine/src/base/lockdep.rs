@@ -72,7 +72,7 @@ pub enum Rank {
     SlotCache,
     /// The right to take more of a device into use; held over the system calls for that.
     SlotGrowth,
-    /// The slots of a device: lists of clusters, what is leased and has disk space.
+    /// The slots of a device: lists of clusters, what is acquired and has disk space.
     SlotMap,
     /// A cluster of slots, one at a time.
     Cluster,

@@ -11,7 +11,7 @@ use super::{
     CachePartition, Clean, Config, Invalidate, Recheck, SWAPOFF_DEPTH_MAX, TierSlots, WayIn,
 };
 use crate::device::RUN_MAX;
-use crate::frame::Pick;
+use crate::frame::FramePick;
 use crate::slot::{Batching, SlotLock, SlotSettings};
 
 /// Which mechanisms run as their baselines do; by default none. [`BASELINES`] has the meanings.
@@ -44,7 +44,7 @@ pub struct Baselines {
     /// `frame.percpu`.
     pub frame_percpu: bool,
     /// `frame.pick`.
-    pub frame_pick: Pick,
+    pub frame_pick: FramePick,
     /// `slot.lock`, `slot.cache`, `slot.cpu_cluster` and `swap.batch`.
     pub slot: SlotSettings,
     /// `uring`.
@@ -83,7 +83,7 @@ impl Default for Baselines {
             swapoff_run: RUN_MAX,
             swapoff_depth: 2,
             frame_percpu: true,
-            frame_pick: Pick::default(),
+            frame_pick: FramePick::default(),
             slot: SlotSettings::default(),
             uring: true,
             vector_drop: true,
@@ -121,7 +121,8 @@ const SWAPOFF_DEPTH: Form<usize> = Form::Text {
     show: ToString::to_string,
 };
 const COMMIT: Form<Commit> = Form::Words(&[("auto", Commit::Auto), ("strict", Commit::Strict)]);
-const PICK: Form<Pick> = Form::Words(&[("outside", Pick::Outside), ("inside", Pick::Inside)]);
+const PICK: Form<FramePick> =
+    Form::Words(&[("outside", FramePick::Outside), ("inside", FramePick::Inside)]);
 const SLOT_LOCK: Form<SlotLock> =
     Form::Words(&[("cluster", SlotLock::Cluster), ("device", SlotLock::Device)]);
 const SLOT_CACHE: Form<bool> = Form::Words(&[("64", true), ("off", false)]);

@@ -500,7 +500,7 @@ impl<B: Backing> Control<B> {
     }
 
     /// Takes a device off the list; its number there, and what takes it back.
-    pub(crate) fn ask_swapoff(&self, name: &str) -> Result<Asked, SwapoffError> {
+    pub(crate) fn ask_swapoff(&self, name: &str) -> Result<Leaving, SwapoffError> {
         let state = &mut *lock(&self.swaps.state);
         let unknown = || SwapoffError::Unknown(name.to_owned());
         let id = self.swap.devices.find(name).ok_or_else(unknown)?;
@@ -509,11 +509,11 @@ impl<B: Backing> Control<B> {
         let listed = state.list.devices.remove(at);
         state.ended.retain(|(other, _)| *other != id);
         self.ask();
-        Ok(Asked { at, listed })
+        Ok(Leaving { at, listed })
     }
 
     /// How far it is, or what came of it; whoever asked for it is to take it back if it failed.
-    pub(crate) fn swapped_off(&self, asked: &Asked) -> Result<Progress, Ended> {
+    pub(crate) fn swapped_off(&self, asked: &Leaving) -> Result<Progress, Ended> {
         let state = &mut *lock(&self.swaps.state);
         let id = asked.listed.id;
         let all_closed = self.swap.devices.to_close().0 == 0 && !self.swaps.closing.load(Acquire);
@@ -531,7 +531,7 @@ impl<B: Backing> Control<B> {
     }
 
     /// Puts it on the list again.
-    pub(crate) fn take_swapoff_back(&self, asked: &Asked) {
+    pub(crate) fn take_swapoff_back(&self, asked: &Leaving) {
         let state = &mut *lock(&self.swaps.state);
         state.kept.retain(|id| *id != asked.listed.id);
         if !state.is_listed(asked.listed.id) {
@@ -549,7 +549,7 @@ impl<B: Backing> Control<B> {
 
 /// A device that was taken off the list, and where it stood.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Leaving {
     at: usize,
     listed: ListedSwap,
 }

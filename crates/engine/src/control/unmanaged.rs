@@ -22,7 +22,7 @@ use crate::stats::Counter;
 use crate::units::Bytes;
 use overspill_os::backing::Backing;
 use overspill_os::rss::Rss;
-use overspill_os::smaps::{Kind, Kinds};
+use overspill_os::smaps::{Kinds, MemoryKind};
 use overspill_os::{Errno, thread};
 use std::time::{Duration, Instant};
 
@@ -227,12 +227,19 @@ impl<B: Backing> Control<B> {
 
     fn note_kinds(&self, found: Exact, kinds: Kinds) {
         let frames = self.memory.budget().used();
-        let [stacks, brk, data, files, code, other] =
-            [Kind::Stacks, Kind::Brk, Kind::Data, Kind::Files, Kind::Code, Kind::Other]
-                .map(|kind| kinds.get(kind));
+        let [stacks, brk, data, files, code, other] = [
+            MemoryKind::Stacks,
+            MemoryKind::Brk,
+            MemoryKind::Data,
+            MemoryKind::Files,
+            MemoryKind::Code,
+            MemoryKind::Other,
+        ]
+        .map(|kind| kinds.get(kind));
         // The engine's own mappings have its frames as well, which come and go meanwhile: it has no
         // more than the others leave of the whole.
-        let engine = (kinds.get(Kind::Own) + kinds.get(Kind::Managed)).saturating_sub(frames);
+        let engine =
+            (kinds.get(MemoryKind::Own) + kinds.get(MemoryKind::Managed)).saturating_sub(frames);
         let others = found.shared + stacks + brk + data + files + code + other;
         let engine = engine.min(found.pages.saturating_sub(others));
         let pages = [found.shared, stacks, brk, data, files, code, other, engine];

@@ -1,8 +1,8 @@
 //! One swap device: its disk, and its slots on it.
 //!
-//! Locks: those of the slot map ([`crate::slot`]), which asks for leases and disk space ([`Disk`])
-//! with its right to grow held, and gives leases back under its own lock; none is held over reads
-//! and writes.
+//! Locks: those of the slot map ([`crate::slot`]), which asks for allotments and disk space
+//! ([`Disk`]) with its right to grow held, and gives allotments back under its own lock; none is
+//! held over reads and writes.
 
 use super::InheritedDevice;
 use super::block_io::BlockIo;
@@ -79,7 +79,7 @@ pub struct Area {
     pub(super) marks: Marks,
     /// Whether it was inherited in a fork: read and freed, never written.
     pub(super) inherited: AtomicBool,
-    /// Cleared where the open file, and so its leases, are shared with the parent.
+    /// Cleared where the open file, and so its locks, are shared with the parent.
     own_locks: AtomicBool,
 }
 
@@ -282,17 +282,17 @@ impl Area {
         self.slots.free(offset, len, self)
     }
 
-    /// Before a fork: turns the leases of allotments in use into ones that a child can hold too.
-    /// Other processes take leases by write locks, so a read lock keeps them out as well.
-    pub fn share_leases(&self) {
-        self.hold_leases(self.file());
+    /// Before a fork: turns the locks on allotments in use into ones that a child can hold too.
+    /// Other processes acquire by write locks, so a read lock keeps them out as well.
+    pub fn share_locks(&self) {
+        self.hold_locks(self.file());
     }
 
-    /// Has `file`, this device opened once more, hold the leases of allotments in use; `false` if
+    /// Has `file`, this device opened once more, hold the locks on allotments in use; `false` if
     /// it cannot.
-    pub fn hold_leases(&self, file: &File) -> bool {
+    pub fn hold_locks(&self, file: &File) -> bool {
         !self.shared
-            || self.slots.all_leases_in_use(|bytes| file.try_lock(bytes, Lock::Read) == Ok(true))
+            || self.slots.all_owned_in_use(|bytes| file.try_lock(bytes, Lock::Read) == Ok(true))
     }
 
     /// Before a fork: takes a part of the file for the child, if it has parts and this process
@@ -318,9 +318,9 @@ impl Area {
     /// In a child of a fork: goes on with `device`, to read and free what was inherited and nothing
     /// else.
     pub fn adopt(&self, device: Option<InheritedDevice>) -> Result<(), SwapError> {
-        // Without the leases another process may already have overwritten the pages: rather an
+        // Without the locks another process may already have overwritten the pages: rather an
         // error than its data. A duplicate has those of the parent, for as long as it is open.
-        let device = device.filter(|device| !device.own_locks || self.hold_leases(&device.file));
+        let device = device.filter(|device| !device.own_locks || self.hold_locks(&device.file));
         self.own_locks.store(device.as_ref().is_some_and(|device| device.own_locks), Relaxed);
         self.file().adopt(device.and_then(|device| device.file.into_fd()));
         self.inherited.store(true, Relaxed);
@@ -368,13 +368,13 @@ impl Disk for Area {
         self.shared
     }
 
-    fn lease(&self, bytes: Range<u64>) -> bool {
+    fn acquire(&self, bytes: Range<u64>) -> bool {
         // A device of this process alone needs no leave.
-        let leased = !self.shared || self.file().try_lock(bytes.clone(), Lock::Write) == Ok(true);
-        if leased {
-            self.discard_leased(bytes);
+        let acquired = !self.shared || self.file().try_lock(bytes.clone(), Lock::Write) == Ok(true);
+        if acquired {
+            self.discard_acquired(bytes);
         }
-        leased
+        acquired
     }
 
     fn gives_back(&self) -> bool {
@@ -383,7 +383,7 @@ impl Disk for Area {
 
     fn release(&self, bytes: Range<u64>) {
         if self.shared {
-            // If it fails we hold a lease that we do not use, and take it up again if we need it.
+            // If it fails we hold a lock that we do not use, and take it up again if we need it.
             let _ = self.file().unlock(bytes);
         }
     }

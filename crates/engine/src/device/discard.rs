@@ -2,7 +2,7 @@
 //! what comes.
 //!
 //! Whole allotments only, and never while a fault waits: an allotment is discarded when it is
-//! leased, which is rare, and where that was asked for by the background thread when no page is
+//! acquired, which is rare, and where that was asked for by the background thread when no page is
 //! left in it.
 
 use super::area::Area;
@@ -14,8 +14,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Area {
-    /// Discards an allotment that was leased just now.
-    pub(super) fn discard_leased(&self, allotment: Range<u64>) {
+    /// Discards an allotment that was acquired just now.
+    pub(super) fn discard_acquired(&self, allotment: Range<u64>) {
         // A file of this process's own has nothing there.
         if self.discard() != Discard::Off && self.shared {
             self.discard_allotment(allotment);
@@ -33,7 +33,7 @@ impl Area {
         if !self.discards_idle() {
             return;
         }
-        // Nobody can have it meanwhile, and its lease stays; no lock is held, for which faults
+        // Nobody can have it meanwhile, and its lock stays; no lock is held, for which faults
         // would wait.
         self.slots().give_up_idle(|allotment| {
             self.discard_allotment(allotment.clone());

@@ -16,7 +16,7 @@ const ROT_RARER: u64 = 8;
 
 /// What happens to one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub enum InjectedFault {
     /// It fails with this error.
     Fails(Errno),
     /// Only so many bytes are moved.
@@ -69,14 +69,14 @@ impl Faults {
     }
 
     /// What happens to an operation.
-    pub fn draw(&self, op: &Op<'_>) -> Option<Fault> {
+    pub fn draw(&self, op: &Op<'_>) -> Option<InjectedFault> {
         match &op.data {
             Data::Read(buffer) => self.draw_read(op.offset, buffer.len()),
             Data::Write(buffer) => self.draw_write(buffer.len()),
         }
     }
 
-    fn draw_read(&self, offset: u64, len: usize) -> Option<Fault> {
+    fn draw_read(&self, offset: u64, len: usize) -> Option<InjectedFault> {
         let pages = offset / PAGE_SIZE as u64..(offset + len as u64).div_ceil(PAGE_SIZE as u64);
         // All of the marks go, also behind the first that is found.
         let spared = pages.clone().filter(|page| self.mark(*page, false)).count() > 0;
@@ -93,7 +93,7 @@ impl Faults {
         Some(self.of_kind(kind, len))
     }
 
-    fn draw_write(&self, len: usize) -> Option<Fault> {
+    fn draw_write(&self, len: usize) -> Option<InjectedFault> {
         if len == 0 || !self.goes_wrong() {
             return None;
         }
@@ -118,14 +118,17 @@ impl Faults {
         }
     }
 
-    fn of_kind(&self, kind: FaultKinds, len: usize) -> Fault {
+    fn of_kind(&self, kind: FaultKinds, len: usize) -> InjectedFault {
         match kind {
-            FaultKinds::EIO => Fault::Fails(Errno::IO),
-            FaultKinds::FULL => Fault::Fails(Errno::NOSPC),
-            FaultKinds::SHORT => Fault::Short(self.next() as usize % len),
-            FaultKinds::SLOW => Fault::Slow,
+            FaultKinds::EIO => InjectedFault::Fails(Errno::IO),
+            FaultKinds::FULL => InjectedFault::Fails(Errno::NOSPC),
+            FaultKinds::SHORT => InjectedFault::Short(self.next() as usize % len),
+            FaultKinds::SLOW => InjectedFault::Slow,
             // Flipped in what is read, or written.
-            _ => Fault::Flips { byte: self.next() as usize % len, mask: 1 << (self.next() % 8) },
+            _ => InjectedFault::Flips {
+                byte: self.next() as usize % len,
+                mask: 1 << (self.next() % 8),
+            },
         }
     }
 
@@ -162,11 +165,13 @@ mod tests {
             let op = if write { Op::write(offset, &buffer) } else { Op::read(offset, &mut buffer) };
             let Some(fault) = faults.draw(&op) else { continue };
             let name = match fault {
-                Fault::Fails(Errno::IO) => "eio",
-                Fault::Fails(Errno::NOSPC) => "full",
-                Fault::Short(len) if len < 4 * PAGE_SIZE => "short",
-                Fault::Slow => "slow",
-                Fault::Flips { byte, mask } if byte < 4 * PAGE_SIZE && mask.count_ones() == 1 => {
+                InjectedFault::Fails(Errno::IO) => "eio",
+                InjectedFault::Fails(Errno::NOSPC) => "full",
+                InjectedFault::Short(len) if len < 4 * PAGE_SIZE => "short",
+                InjectedFault::Slow => "slow",
+                InjectedFault::Flips { byte, mask }
+                    if byte < 4 * PAGE_SIZE && mask.count_ones() == 1 =>
+                {
                     "flip"
                 }
                 other => panic!("{other:?}"),

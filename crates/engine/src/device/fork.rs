@@ -42,26 +42,26 @@ pub struct LentPart {
 }
 
 impl SwapDevices {
-    /// Before a fork: lets leases be shared with the child, and returns each device as the child
+    /// Before a fork: lets ownership be shared with the child, and returns each device as the child
     /// takes it over, with the part of its file that is the child's. The child must not use a
-    /// device that is missing: its leases could not be held.
+    /// device that is missing: its locks could not be held.
     pub fn prepare_fork(&self) -> (Vec<InheritedDevice>, Vec<LentPart>) {
-        self.share_leases();
+        self.share_locks();
         let lend = |(index, area): (usize, Arc<Area>)| {
             // With locks of its own if it can be opened once more, which outlive this process; else
             // it shares those of this one.
-            let own = area.file().reopen().ok().filter(|file| area.hold_leases(file));
+            let own = area.file().reopen().ok().filter(|file| area.hold_locks(file));
             Self::lend(index, &area, own)
         };
         let (devices, parts): (Vec<_>, Vec<_>) = self.areas().filter_map(lend).unzip();
         (devices, parts.into_iter().flatten().collect())
     }
 
-    /// Before a fork: lets leases be shared with the child.
-    pub(super) fn share_leases(&self) {
+    /// Before a fork: lets ownership be shared with the child.
+    pub(super) fn share_locks(&self) {
         for (_, area) in self.areas() {
             area.slots().drain(&*area);
-            area.share_leases();
+            area.share_locks();
         }
     }
 

@@ -55,9 +55,9 @@ pub fn open(run_dir: &Directory, id: u32) -> Option<File> {
     let (path, identity) = target.split_once(BETWEEN)?;
     let file = File::open(Path::new(path), false).ok()?;
     let is_it = file.identity().is_ok_and(|found: Identity| found.to_string() == identity);
-    // Allotments of a shared file are leased by locks.
-    let leases = file.could_lock(0..1, overspill_os::io::Lock::Write).is_ok();
-    (is_it && leases).then_some(file)
+    // Allotments of a shared file are acquired by locks.
+    let locks = file.could_lock(0..1, overspill_os::io::Lock::Write).is_ok();
+    (is_it && locks).then_some(file)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::stats::DeviceKind;
 use crate::units::{Bytes, Uuid, page_mut};
 use overspill_os::Errno;
 use overspill_os::directory::is_trusted;
-use overspill_os::io::{self, File, IoBuffer, Kind, Rights};
+use overspill_os::io::{self, File, IoBuffer, PathKind, Rights};
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub struct Opened {
     pub pages: u64,
     /// Pages at the start that are not for slots.
     pub reserved_pages: u64,
-    /// Whether other processes may use it too, so that allotments must be leased.
+    /// Whether other processes may use it too, so that allotments must be acquired.
     pub shared: bool,
     /// Whether disk space must be set aside before it is written.
     pub sparse: bool,
@@ -64,10 +64,10 @@ pub fn open(spec: &SwapSpec, of_job: impl FnOnce() -> Option<File>) -> Result<Op
         return open_ram(spec);
     }
     match io::kind(path) {
-        Ok(Kind::Directory) => open_directory(spec, of_job()),
-        Ok(Kind::File) => open_file(spec),
-        Ok(Kind::BlockDevice) => open_block_device(spec),
-        Ok(Kind::Other) => Err(SwapError::WrongKind(path.clone())),
+        Ok(PathKind::Directory) => open_directory(spec, of_job()),
+        Ok(PathKind::File) => open_file(spec),
+        Ok(PathKind::BlockDevice) => open_block_device(spec),
+        Ok(PathKind::Other) => Err(SwapError::WrongKind(path.clone())),
         // A name that ends in a slash is meant to be a directory.
         Err(Errno::NOENT)
             if spec.size.is_some() && !path.as_os_str().as_encoded_bytes().ends_with(b"/") =>

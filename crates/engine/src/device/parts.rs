@@ -9,8 +9,8 @@
 //! The parent takes one for each child before the fork, and gives it back when the child and its
 //! descendants are gone, along with those that they took. What nobody is left to give back is gone
 //! with the file. No locks: a part is taken by compare-and-swap. A file that other processes use
-//! too has several such tables; there a part is leased besides, by a lock on its bytes that parent
-//! and child both hold.
+//! too has several such tables; there a part is acquired besides, by a lock on its bytes that
+//! parent and child both hold.
 
 use super::block_io::BlockIo;
 use crate::units::Bytes;
@@ -58,16 +58,16 @@ impl Parts {
         let free =
             |cell: &usize| self.taken[*cell].compare_exchange(0, owner, AcqRel, Relaxed).is_ok();
         // Those that another table has stay taken.
-        (1..PARTS).filter(free).take(TRIES).find(|part| self.lease(*part, file))
+        (1..PARTS).filter(free).take(TRIES).find(|part| self.acquire(*part, file))
     }
 
-    /// Leases a part that no other table has.
-    fn lease(&self, part: usize, file: &File) -> bool {
+    /// Acquires a part that no other table has.
+    fn acquire(&self, part: usize, file: &File) -> bool {
         let lock = |lock: Lock| file.try_lock(bytes(part), lock) == Ok(true);
         !self.shared || lock(Lock::Write) && lock(Lock::Read)
     }
 
-    /// Has `file`, opened once more, hold the lease of a part, too.
+    /// Has `file`, opened once more, hold the lock on a part, too.
     pub fn hold(&self, part: usize, file: &File) -> bool {
         !self.shared || file.try_lock(bytes(part), Lock::Read) == Ok(true)
     }

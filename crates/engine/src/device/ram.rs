@@ -9,7 +9,7 @@
 //! after it is made.
 
 use super::block_io::BlockIo;
-use super::faults::{Fault, Faults};
+use super::faults::{Faults, InjectedFault};
 use crate::base::sync::{point, sleep};
 use crate::device::model::RamModel;
 use overspill_os::Errno;
@@ -58,18 +58,18 @@ impl Ram {
     fn perform(&self, op: &mut Op<'_>) -> Duration {
         let fault = self.faults.as_ref().and_then(|faults| faults.draw(op));
         let len = match fault {
-            Some(Fault::Fails(errno)) => {
+            Some(InjectedFault::Fails(errno)) => {
                 op.result = Err(errno);
                 return Duration::ZERO;
             }
-            Some(Fault::Short(len)) => len,
+            Some(InjectedFault::Short(len)) => len,
             _ => usize::MAX,
         };
         op.result = match &mut op.data {
             Data::Read(buffer) => {
                 let len = len.min(buffer.len());
                 let done = self.file.read_at(&mut buffer[..len], op.offset);
-                if let Some(Fault::Flips { byte, mask }) = fault {
+                if let Some(InjectedFault::Flips { byte, mask }) = fault {
                     buffer[byte] ^= mask;
                 }
                 done
@@ -77,14 +77,14 @@ impl Ram {
             Data::Write(buffer) => {
                 let len = len.min(buffer.len());
                 let done = self.file.write_at(&buffer[..len], op.offset);
-                if let Some(Fault::Flips { byte, mask }) = fault {
+                if let Some(InjectedFault::Flips { byte, mask }) = fault {
                     let _ = self.file.write_at(&[buffer[byte] ^ mask], op.offset + byte as u64);
                 }
                 done
             }
         };
         match fault {
-            Some(Fault::Slow) => (self.model.latency * SPIKE).max(SPIKE_LEAST),
+            Some(InjectedFault::Slow) => (self.model.latency * SPIKE).max(SPIKE_LEAST),
             _ => Duration::ZERO,
         }
     }

@@ -11,7 +11,7 @@ use super::*;
 use crate::device::spec::{SwapList, SwapSpec};
 use crate::stats::Counter;
 use crate::units::{Bytes, PAGE_SIZE};
-use failing::{Faults, Faulty};
+use failing::{FailingDisk, Faulty};
 use forks::fork;
 use std::collections::BTreeSet;
 use std::ops::Range;

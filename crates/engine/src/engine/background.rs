@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::memory::lease::Growth;
 use crate::reclaim::Reclaimer;
-use overspill_os::beside::{self, Job, Nap};
+use overspill_os::beside::{self, EngineThread, Nap};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -170,15 +170,15 @@ impl Engine {
     /// none serves faults: most children execute a program, or end, before that.
     pub(crate) fn start_threads(&'static self, is_child: bool) -> Result<(), Error> {
         let handler = (self.config.delivery == Delivery::Thread)
-            .then(|| Job::new(c"overspill", || self.fault.handle_faults()));
+            .then(|| EngineThread::new(c"overspill", || self.fault.handle_faults()));
         let hold = || self.control.hold_places();
         let nap = (is_child && handler.is_none())
             .then(|| Nap { cell: self.base.wake.background.word(), first: Box::new(hold) });
-        let background = Job::new(c"overspill-bg", || self.reclaim_in_background());
-        let worker = |_| Job::new(c"overspill-wk", || self.store_in_background());
+        let background = EngineThread::new(c"overspill-bg", || self.reclaim_in_background());
+        let worker = |_| EngineThread::new(c"overspill-wk", || self.store_in_background());
         let workers = (0..self.base.wake.worker_count()).map(worker);
-        let jobs = handler.into_iter().chain([background]).chain(workers).collect();
-        beside::start(jobs, nap).map_err(|_| Error::Thread)?;
+        let threads = handler.into_iter().chain([background]).chain(workers).collect();
+        beside::start(threads, nap).map_err(|_| Error::Thread)?;
         let sibling = beside::sibling().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
         self.stats.set_engine(sibling);
         Ok(())

@@ -1,16 +1,16 @@
 //! The engine's own steps, in interleavings that a checker explores.
 //!
-//! What runs is a whole engine over simulated page tables ([`Simulated`]). The threads of a model
-//! are the program, which loads and stores through these tables and has its faults served, and
-//! whoever else meets it at a page: reclaim, mapping calls, a fork, swapoff. All that the engine
-//! shares between threads is its own.
+//! What runs is a whole engine over simulated page tables ([`SimulatedTables`]). The threads of a
+//! model are the program, which loads and stores through these tables and has its faults served,
+//! and whoever else meets it at a page: reclaim, mapping calls, a fork, swapoff. All that the
+//! engine shares between threads is its own.
 //!
 //! Checked at every load: the program reads what it stored last. At the end, and where a fork finds
 //! the engine: the invariants of a pool at rest ([`super::check`]).
 //!
 //! A [`Bug`] is a mistake in the engine's own steps, which a model must find.
 //!
-//! [`Simulated`]: overspill_os::backing::simulated::Simulated
+//! [`SimulatedTables`]: overspill_os::backing::simulated::SimulatedTables
 
 mod calls;
 mod swapoff;

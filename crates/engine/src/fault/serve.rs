@@ -17,7 +17,7 @@ use overspill_os::fault_path::FaultPath;
 use std::time::Instant;
 
 /// What became of the request for a page of budget.
-enum Room {
+enum Charge {
     Taken,
     /// There is none before something is reclaimed.
     ToReclaim,
@@ -136,10 +136,10 @@ impl<B: Backing> Fault<B> {
         context.frames.clear();
         if self.memory.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 {
             match self.make_room(context) {
-                Room::Taken => {}
-                Room::ToReclaim => return Served::NoRoom,
-                Room::Later => return Served::Busy,
-                Room::Never => return Served::Failed,
+                Charge::Taken => {}
+                Charge::ToReclaim => return Served::NoRoom,
+                Charge::Later => return Served::Busy,
+                Charge::Never => return Served::Failed,
             }
         }
         if self.memory.is_low() {
@@ -212,21 +212,21 @@ impl<B: Backing> Fault<B> {
     }
 
     /// Takes one frame although there seemed to be none.
-    fn make_room(&self, context: &mut FaultContext) -> Room {
+    fn make_room(&self, context: &mut FaultContext) -> Charge {
         self.free_spent(context);
         if self.memory.frames.allocator.alloc_folio(1, Need::Fault, &mut context.frames) == 1 {
-            return Room::Taken;
+            return Charge::Taken;
         }
         if self.base.gates.reclaim.try_enter().is_some() {
-            return Room::ToReclaim;
+            return Charge::ToReclaim;
         }
         // Frozen for a fork, or for a moment because DMA was seen.
         if !self.base.gates.may_exceed(context.thread) {
-            return Room::Later;
+            return Charge::Later;
         }
         match self.memory.frames.allocator.alloc_folio(1, Need::Over, &mut context.frames) {
-            1 => Room::Taken,
-            _ => Room::Never,
+            1 => Charge::Taken,
+            _ => Charge::Never,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The budget: the limit, what counts towards it, and the watermarks.
 
 use super::FrameAllocator;
-use super::percpu::Marks;
+use super::percpu::ListMarks;
 use crate::base::sync::lock;
 use crate::stats::Counter;
 use crate::units::Bytes;
@@ -21,7 +21,7 @@ impl FrameAllocator {
         for (node, cell) in self.zones.iter().enumerate() {
             cell.limit.store(pages / nodes + ((node as u64) < pages % nodes) as u64, Relaxed);
         }
-        let marks = Marks::of(pages, self.lists.len());
+        let marks = ListMarks::of(pages, self.lists.len());
         for cell in &self.lists {
             let mut lists = lock(&cell.0);
             lists.set_marks(marks);

@@ -5,7 +5,7 @@
 //! changes one changes the other.
 
 use super::cells::FrameCells;
-use super::percpu::{CpuLists, Marks, Picked};
+use super::percpu::{CpuLists, ListMarks, Picked};
 use super::zone::{Pageblocks, Zone};
 use super::{Mobility, PAGEBLOCK};
 use shuttle::rand::{Rng, thread_rng};
@@ -30,7 +30,7 @@ impl Machine {
             Zone::new(0..FRAMES, pageblocks.clone(), FrameCells::new(FRAMES as usize).unwrap())
                 .unwrap();
         zone.resize(FRAMES);
-        let lists = || Mutex::new(CpuLists::new(Marks { batch: 2, high_max: 8 }));
+        let lists = || Mutex::new(CpuLists::new(ListMarks { batch: 2, high_max: 8 }));
         Machine {
             lists: [lists(), lists()],
             zone: Mutex::new(zone),

@@ -21,23 +21,23 @@ const LISTS: usize = Mobility::LISTED * (LIST_ORDER_MAX as usize + 1);
 
 /// How many frames a processor keeps.
 #[derive(Clone, Copy, Debug)]
-pub struct Marks {
+pub struct ListMarks {
     /// Frames taken or given back at a time, at first.
     pub batch: u32,
     /// Most frames kept.
     pub high_max: u32,
 }
 
-impl Marks {
+impl ListMarks {
     /// A sixty-fourth of the budget among all processors, at most 4 MiB on each: what is kept there
     /// holds no page, and a sixteenth cost 4 % more faults at random access.
     const SHARE: u64 = 64;
     const HIGH_MAX: u64 = 1024;
 
     /// For a budget of `limit` pages on `cpus` processors.
-    pub fn of(limit: u64, cpus: usize) -> Marks {
+    pub fn of(limit: u64, cpus: usize) -> ListMarks {
         let high_max = (limit / Self::SHARE / cpus as u64).min(Self::HIGH_MAX) as u32;
-        Marks { batch: (high_max / 4).min(64), high_max }
+        ListMarks { batch: (high_max / 4).min(64), high_max }
     }
 }
 
@@ -104,7 +104,7 @@ pub struct CpuLists {
     lists: [VecDeque<u32>; LISTS],
     /// Frames in all lists.
     frames: u32,
-    marks: Marks,
+    marks: ListMarks,
     /// Frames kept at most just now.
     high: u32,
     /// Frames to take or give back the next time; it doubles while the same is done again.
@@ -114,7 +114,7 @@ pub struct CpuLists {
 
 impl CpuLists {
     /// Empty lists.
-    pub fn new(marks: Marks) -> CpuLists {
+    pub fn new(marks: ListMarks) -> CpuLists {
         let mut lists = CpuLists {
             lists: std::array::from_fn(|_| VecDeque::new()),
             frames: 0,
@@ -148,7 +148,7 @@ impl CpuLists {
     }
 
     /// The budget has changed.
-    pub fn set_marks(&mut self, marks: Marks) {
+    pub fn set_marks(&mut self, marks: ListMarks) {
         self.marks = marks;
         self.high = self.high.clamp(marks.batch, marks.high_max.max(marks.batch));
         self.burst = marks.batch;
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     fn lists(high_max: u32) -> CpuLists {
-        CpuLists::new(Marks { batch: 16, high_max })
+        CpuLists::new(ListMarks { batch: 16, high_max })
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::watermarks::Watermarks;
 
 /// Baseline `frame.pick`: where the frames that go back in bulk are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Pick {
+pub enum FramePick {
     /// Before the zone's lock is taken.
     #[default]
     Outside,
@@ -18,13 +18,13 @@ pub struct FrameSettings {
     /// Baseline `frame.percpu`: whether processors keep lists.
     pub percpu: bool,
     /// Baseline `frame.pick`.
-    pub pick: Pick,
+    pub pick: FramePick,
     /// Setting `watermark`.
     pub watermarks: Watermarks,
 }
 
 impl Default for FrameSettings {
     fn default() -> FrameSettings {
-        FrameSettings { percpu: true, pick: Pick::Outside, watermarks: Watermarks::default() }
+        FrameSettings { percpu: true, pick: FramePick::Outside, watermarks: Watermarks::default() }
     }
 }

@@ -46,7 +46,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 fn settings() -> impl Strategy<Value = FrameSettings> {
     (any::<bool>(), any::<bool>()).prop_map(|(percpu, outside)| FrameSettings {
         percpu,
-        pick: if outside { Pick::Outside } else { Pick::Inside },
+        pick: if outside { FramePick::Outside } else { FramePick::Inside },
         ..FrameSettings::default()
     })
 }
@@ -249,7 +249,7 @@ proptest! {
     #[test]
     fn where_frames_are_picked_does_not_change_their_order(ops in ops()) {
         let pick = |pick| drive(ops.clone(), FrameSettings { pick, ..FrameSettings::default() }, 1);
-        prop_assert_eq!(pick(Pick::Inside), pick(Pick::Outside));
+        prop_assert_eq!(pick(FramePick::Inside), pick(FramePick::Outside));
     }
 }
 

@@ -26,7 +26,7 @@ const RUN_MIN: usize = 64;
 const RUN_ORDER: u8 = 6;
 
 /// Pages of an extent, a bit each.
-pub(super) type Bitmap = [u64; EXTENT_PAGES / 64];
+pub(super) type ExtentBitmap = [u64; EXTENT_PAGES / 64];
 
 /// Where pages go that are evicted in place.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl<B: Backing> Reclaim<B> {
         &self,
         batch: &mut Batch,
         index: usize,
-        (mut wanted, most): (Bitmap, usize),
+        (mut wanted, most): (ExtentBitmap, usize),
         plan: EvictPlan,
         progress: &mut ScanProgress,
     ) {
@@ -94,7 +94,7 @@ impl<B: Backing> Reclaim<B> {
         //    idle.
         if plan.moves {
             let shortest = if plan.only_move { 1 } else { RUN_MIN };
-            let mut immovable: Bitmap = [0; EXTENT_PAGES / 64];
+            let mut immovable: ExtentBitmap = [0; EXTENT_PAGES / 64];
             let mut at = 0;
             while let Some(run) = next_run(&wanted, at) {
                 at = run.end;
@@ -137,7 +137,7 @@ impl<B: Backing> Reclaim<B> {
             return 0;
         }
         let Some(_guard) = self.memory.extents.try_lock(index) else { return 0 };
-        let mut wanted: Bitmap = [0; EXTENT_PAGES / 64];
+        let mut wanted: ExtentBitmap = [0; EXTENT_PAGES / 64];
         let first = extent::pages_of(index).start;
         for page in pages {
             let word = self.memory.words.load(PageIndex(page));
@@ -160,8 +160,8 @@ impl<B: Backing> Reclaim<B> {
         pages: Range<usize>,
         exclusive: bool,
         base: usize,
-        wanted: &mut Bitmap,
-        immovable: &mut Bitmap,
+        wanted: &mut ExtentBitmap,
+        immovable: &mut ExtentBitmap,
     ) -> usize {
         let (mut moved, mut at, mut largest) = (0, pages.start, RUN_ORDER);
         while at < pages.end {
@@ -524,7 +524,7 @@ impl<B: Backing> Reclaim<B> {
 }
 
 /// The first run of set bits from bit `from` on.
-fn next_run(bits: &Bitmap, from: usize) -> Option<Range<usize>> {
+fn next_run(bits: &ExtentBitmap, from: usize) -> Option<Range<usize>> {
     let start = (from..EXTENT_PAGES).find(|i| bits[i / 64] & 1 << (i % 64) != 0)?;
     let end =
         (start..EXTENT_PAGES).find(|i| bits[i / 64] & 1 << (i % 64) == 0).unwrap_or(EXTENT_PAGES);
@@ -537,7 +537,7 @@ mod tests {
 
     #[test]
     fn runs_of_a_bitmap() {
-        let mut bits: Bitmap = [0; EXTENT_PAGES / 64];
+        let mut bits: ExtentBitmap = [0; EXTENT_PAGES / 64];
         assert_eq!(next_run(&bits, 0), None);
         (60..130).chain(500..512).for_each(|i: usize| bits[i / 64] |= 1 << (i % 64));
         assert_eq!(next_run(&bits, 0), Some(60..130));

@@ -19,14 +19,14 @@ pub const CACHED_MAX: usize = RUN_MIN - 1;
 
 /// Freed slots on their way back.
 #[derive(Clone, Debug)]
-pub struct Batch {
+pub struct FreedSlots {
     slots: [u64; CACHE_SLOTS],
     len: usize,
 }
 
-impl Batch {
-    const fn new() -> Batch {
-        Batch { slots: [0; CACHE_SLOTS], len: 0 }
+impl FreedSlots {
+    const fn new() -> FreedSlots {
+        FreedSlots { slots: [0; CACHE_SLOTS], len: 0 }
     }
 
     /// How many.
@@ -49,7 +49,7 @@ impl Batch {
 pub struct SlotCache {
     ready: Runs<CACHE_SLOTS>,
     ready_slots: usize,
-    freed: Batch,
+    freed: FreedSlots,
     /// Whether it was used since it was last asked.
     touched: bool,
 }
@@ -58,7 +58,7 @@ impl SlotCache {
     /// An empty cache.
     #[allow(clippy::new_without_default)]
     pub const fn new() -> SlotCache {
-        SlotCache { ready: Runs::new(), ready_slots: 0, freed: Batch::new(), touched: false }
+        SlotCache { ready: Runs::new(), ready_slots: 0, freed: FreedSlots::new(), touched: false }
     }
 
     /// Slots in both stores.
@@ -95,15 +95,16 @@ impl SlotCache {
     }
 
     /// Adds a slot that was freed. When there are [`CACHE_SLOTS`] they are returned.
-    pub fn push(&mut self, slot: u64) -> Option<Batch> {
+    pub fn push(&mut self, slot: u64) -> Option<FreedSlots> {
         self.freed.slots[self.freed.len] = slot;
         self.freed.len += 1;
         self.touched = true;
-        (self.freed.len == CACHE_SLOTS).then(|| std::mem::replace(&mut self.freed, Batch::new()))
+        (self.freed.len == CACHE_SLOTS)
+            .then(|| std::mem::replace(&mut self.freed, FreedSlots::new()))
     }
 
     /// Empties both stores.
-    pub fn drain(&mut self) -> (Runs<CACHE_SLOTS>, Batch) {
+    pub fn drain(&mut self) -> (Runs<CACHE_SLOTS>, FreedSlots) {
         let SlotCache { ready, freed, .. } = std::mem::replace(self, SlotCache::new());
         (ready, freed)
     }

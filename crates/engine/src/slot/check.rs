@@ -2,7 +2,7 @@
 
 use super::cluster::{ClusterState, FREE_LIST, LISTS, Records};
 use super::counts::{SlotState, Tally};
-use super::lease::Allotment;
+use super::growth::Allotment;
 use super::table::{Books, SlotTable, place_of};
 use crate::base::sync::Atomic;
 

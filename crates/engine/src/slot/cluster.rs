@@ -66,7 +66,7 @@ static CLUSTER_LOCK: LockCounters = LockCounters {
 /// to read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClusterState {
-    /// Not leased, or without disk space yet.
+    /// Not acquired, or without disk space yet.
     Absent,
     /// No free slot.
     Full,

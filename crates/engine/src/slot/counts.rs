@@ -13,11 +13,11 @@ pub struct Counts {
     pub cached: u64,
     /// Can be handed out at once.
     pub free: u64,
-    /// Need a lease or disk space first.
+    /// Need to be acquired, or disk space, first.
     pub ungrown: u64,
     /// Free, but in clusters shared with a process on the other side of a fork.
     pub sealed: u64,
-    /// In allotments that other processes lease.
+    /// In allotments that other processes own.
     pub another: u64,
     /// Failed to be written; never handed out again.
     pub bad: u64,

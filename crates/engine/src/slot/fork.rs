@@ -34,9 +34,9 @@ impl SlotMap {
         self.set_capacity(self.table.tally.get(SlotState::Taken));
     }
 
-    /// Calls `each` with the range of bytes of every leased allotment that holds slots in use,
+    /// Calls `each` with the range of bytes of every allotment of its own that holds slots in use,
     /// until it returns `false`; whether it never did.
-    pub fn all_leases_in_use(&self, mut each: impl FnMut(Range<u64>) -> bool) -> bool {
+    pub fn all_owned_in_use(&self, mut each: impl FnMut(Range<u64>) -> bool) -> bool {
         let books = &*self.lock();
         self.table
             .allotments_in_use(books)

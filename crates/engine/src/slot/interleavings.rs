@@ -45,7 +45,7 @@ impl Disk for Willing {
     fn is_shared(&self) -> bool {
         true
     }
-    fn lease(&self, _: Range<u64>) -> bool {
+    fn acquire(&self, _: Range<u64>) -> bool {
         shuttle::thread::yield_now();
         true
     }

@@ -4,12 +4,12 @@ use super::cluster::CLUSTER_SLOTS;
 use crate::units::PAGE_SIZE;
 use std::ops::Range;
 
-/// Clusters of an allotment: 32 x 2 MiB = 64 MiB, so that leases and growth are rare (two system
-/// calls for 16384 pages).
+/// Clusters of an allotment: 32 x 2 MiB = 64 MiB, so that acquisition and growth are rare (two
+/// system calls for 16384 pages).
 const ALLOTMENT_CLUSTERS: u32 = 32;
 /// Allotments that a device has at least, as far as its clusters go: so many processes can share
 /// it. A device of 4 GiB and more has allotments of 64 MiB. Processes need not agree on the size:
-/// leases are locks on ranges of bytes.
+/// what owns one is a lock on its range of bytes.
 const ALLOTMENTS_MIN: u32 = 64;
 /// Allotments that a device is to have at most, since each takes 8 bytes: larger ones for 128 GiB
 /// and more, as far as a number of clusters fits in a byte.
@@ -70,7 +70,7 @@ impl Layout {
         pages.start * PAGE_SIZE as u64..pages.end * PAGE_SIZE as u64
     }
 
-    /// Where an allotment lies on the device, in bytes: the range that a lease locks.
+    /// Where an allotment lies on the device, in bytes: the range that its owner locks.
     pub fn allotment_bytes(&self, allotment: u32) -> Range<u64> {
         self.bytes_of(self.clusters_of(allotment))
     }

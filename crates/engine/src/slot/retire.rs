@@ -1,6 +1,6 @@
 //! A device that is taken out of use: nothing is handed out, and where slots are in use is known.
 
-use super::lease::Disk;
+use super::growth::Disk;
 use super::{Bitmap, SlotMap};
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -17,8 +17,8 @@ use super::cluster::{
     free_runs,
 };
 use super::counts::{SlotState, Tally};
+use super::growth::Allotments;
 use super::layout::Layout;
-use super::lease::Allotments;
 use super::lists::Lists;
 use super::runs::Runs;
 use crate::base::sync::Atomic;
@@ -47,12 +47,12 @@ pub struct Want {
 pub struct Books {
     pub lists: Lists,
     pub allotments: Allotments,
-    /// The clusters that are leased and have no disk space yet; they lie side by side.
+    /// The clusters that are acquired and have no disk space yet; they lie side by side.
     pub ungrown: Range<u32>,
     /// Whether somebody is taking more of the disk into use just now.
     pub growing: bool,
     /// No allotment before this one is nobody's.
-    pub lease_hint: u32,
+    pub next_hint: u32,
     pub idle_allotments: u32,
     pub sealed_clusters: u32,
     /// Set while the disk has no room for growth: when to ask again.
@@ -61,7 +61,7 @@ pub struct Books {
     /// write again.
     pub no_writes_until: Option<Instant>,
     /// When allotments that other processes had are asked for again.
-    pub lease_retry: Option<Instant>,
+    pub retry_at: Option<Instant>,
 }
 
 /// Whether there were slots.
@@ -145,12 +145,12 @@ impl<R: Records> SlotTable<R> {
             allotments: Allotments::new(layout.allotments()),
             ungrown: 0..0,
             growing: false,
-            lease_hint: 0,
+            next_hint: 0,
             idle_allotments: 0,
             sealed_clusters: 0,
             no_growth_until: None,
             no_writes_until: None,
-            lease_retry: None,
+            retry_at: None,
         };
         (table, books)
     }
@@ -457,7 +457,7 @@ impl<R: Records> SlotTable<R> {
         self.closed.load(Relaxed)
     }
 
-    /// The leased allotments that hold slots in use.
+    /// The owned allotments that hold slots in use.
     pub fn allotments_in_use(&self, books: &Books) -> impl Iterator<Item = u32> {
         let ours = (0..)
             .zip(books.allotments.known())

@@ -12,7 +12,7 @@ mod threads;
 struct TestDisk {
     refuses: AtomicBool,
     full: AtomicBool,
-    keeps_leases: bool,
+    keeps_all: bool,
     shared: bool,
     released: Mutex<Vec<Range<u64>>>,
 }
@@ -22,12 +22,12 @@ impl Disk for TestDisk {
         self.shared
     }
 
-    fn lease(&self, _: Range<u64>) -> bool {
+    fn acquire(&self, _: Range<u64>) -> bool {
         !self.refuses.load(Relaxed)
     }
 
     fn gives_back(&self) -> bool {
-        !self.keeps_leases
+        !self.keeps_all
     }
 
     fn release(&self, bytes: Range<u64>) {
@@ -52,7 +52,7 @@ impl SlotMap {
     fn forget_waits(&self) {
         let books = &mut *self.books.inspect();
         books.no_growth_until = books.no_growth_until.map(|_| Instant::now());
-        books.lease_retry = books.lease_retry.map(|_| Instant::now());
+        books.retry_at = books.retry_at.map(|_| Instant::now());
     }
 
     /// Everything that can be had.
@@ -141,7 +141,7 @@ fn clusters_of_which_slots_were_in_use_are_counted_once() {
 }
 
 #[test]
-fn a_lease_given_back_is_asked_for_again() {
+fn an_allotment_given_back_is_asked_for_again() {
     let (map, disk) = (map_of_clusters(4), TestDisk::default());
     let runs: Vec<_> = (0..4).map(|_| map.alloc_on(0, 512, &disk).unwrap()).collect();
     runs.iter().for_each(|(offset, len)| {
@@ -154,7 +154,8 @@ fn a_lease_given_back_is_asked_for_again() {
 
 #[test]
 fn a_sealed_cluster_waits_for_the_youngest_child_that_shares_it() {
-    // One cluster of disk space: others use the disk too, so that an allotment is leased at a time.
+    // One cluster of disk space: others use the disk too, so that an allotment is acquired at a
+    // time.
     let (map, disk) = (map_of_clusters(64), TestDisk { shared: true, ..TestDisk::default() });
     assert_eq!(map.alloc_on(0, 2, &disk), Some((0, 2)));
     disk.full.store(true, Relaxed);
@@ -174,7 +175,7 @@ fn a_sealed_cluster_waits_for_the_youngest_child_that_shares_it() {
 }
 
 #[test]
-fn a_closed_map_gives_leases_back_as_allotments_empty() {
+fn a_closed_map_gives_allotments_back_as_they_empty() {
     let (map, disk) =
         (map_of(128 * CLUSTER_SLOTS as u64, 1, SlotSettings::default(), 1), TestDisk::default());
     assert_eq!(map.alloc_on(0, 511, &disk), Some((1, 511)));
@@ -183,7 +184,7 @@ fn a_closed_map_gives_leases_back_as_allotments_empty() {
     map.close(&disk);
     let in_use = || {
         let mut bytes = Vec::new();
-        assert!(map.all_leases_in_use(|range| {
+        assert!(map.all_owned_in_use(|range| {
             bytes.push(range);
             true
         }));

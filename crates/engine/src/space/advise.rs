@@ -1,7 +1,7 @@
 //! madvise.
 
 use super::Space;
-use super::regions::{Kind, Region, RegionMap};
+use super::regions::{Region, RegionKind, RegionMap};
 use crate::base::sync::lock;
 use crate::control::advice::AdviceRequest;
 use crate::memory::word::State;
@@ -28,7 +28,8 @@ impl<B: Backing> Space<B> {
         let (mut requests, mut foreign) = (Vec::new(), Vec::new());
         for (part, region) in &parts {
             // Whoever may write there can do the same without advice.
-            let is_kept = region.sealed && region.kind == Kind::Managed && !region.prot.writable();
+            let is_kept =
+                region.sealed && region.kind == RegionKind::Managed && !region.prot.writable();
             if is_kept && is_discard(what) {
                 return Err(Errno::PERM);
             }
@@ -37,17 +38,17 @@ impl<B: Backing> Space<B> {
                     self.note_advice(&mut regions, part, what)?;
                     let region = Region { undumped: what == advice::DONTDUMP, ..*region };
                     match region.kind {
-                        Kind::Foreign => {}
-                        Kind::Managed if region.undumped => {
+                        RegionKind::Foreign => {}
+                        RegionKind::Managed if region.undumped => {
                             self.keep(&mut regions, part.clone(), region);
                         }
-                        Kind::Managed => self.let_go(&mut regions, part.clone(), region),
+                        RegionKind::Managed => self.let_go(&mut regions, part.clone(), region),
                     }
                 }
                 advice::DONTFORK | advice::DOFORK | advice::WIPEONFORK | advice::KEEPONFORK => {
                     self.note_advice(&mut regions, part, what)?;
                 }
-                _ if region.kind == Kind::Foreign => foreign.push(part.clone()),
+                _ if region.kind == RegionKind::Foreign => foreign.push(part.clone()),
                 _ => {
                     check_advice(region, what)?;
                     let request = self.advise_managed(&mut regions, part, *region, what)?;

@@ -1,9 +1,9 @@
 //! Parts of the window that are not managed: mappings of the kernel's own, and memory that the
 //! program has for itself, because it has a userfaultfd of its own there or a thread's stack.
 //!
-//! The map of regions has both as [`Kind::Foreign`]. Memory that was managed before also says so in
-//! its page words ([`State::Foreign`]), which faults, reclaim and system calls look at without the
-//! map's lock.
+//! The map of regions has both as [`RegionKind::Foreign`]. Memory that was managed before also says
+//! so in its page words ([`State::Foreign`]), which faults, reclaim and system calls look at
+//! without the map's lock.
 //!
 //! Where the program has a userfaultfd, the kernel may wait in a call that unmaps, moves or drops
 //! memory until the program has read of that. Such calls are made without the map's lock, which the
@@ -15,7 +15,7 @@ use crate::memory::extent::{EXTENT_PAGES, split};
 use crate::memory::frames::push_range;
 use crate::memory::word::{PageWord, State};
 use crate::space::Space;
-use crate::space::regions::{Kind, Region, RegionMap};
+use crate::space::regions::{Region, RegionKind, RegionMap};
 use crate::stats::Counter;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::backing::Backing;
@@ -48,8 +48,8 @@ impl<B: Backing> Space<B> {
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
         for (part, region) in parts {
             match region.kind {
-                Kind::Foreign => self.mark_foreign(part),
-                Kind::Managed => {
+                RegionKind::Foreign => self.mark_foreign(part),
+                RegionKind::Managed => {
                     for (_, part) in split(part) {
                         let mut at = part.start;
                         while at < part.end {
@@ -99,7 +99,7 @@ impl<B: Backing> Space<B> {
         // 4. They go with their memory.
         self.give_frames(pages.clone());
         drop(extent);
-        regions.update(pages, |region| region.kind = Kind::Foreign);
+        regions.update(pages, |region| region.kind = RegionKind::Foreign);
         // 5. What the engine did for the program there the kernel does from here on.
         hand_over(region, addresses);
         Ok(())
@@ -210,7 +210,7 @@ impl<B: Backing> Space<B> {
         let regions = lock(&self.regions);
         regions.overlapping(pages.clone()).next().ok_or(Errno::INVAL)?;
         let mut foreign =
-            regions.overlapping(pages).filter(|(_, region)| region.kind == Kind::Foreign);
+            regions.overlapping(pages).filter(|(_, region)| region.kind == RegionKind::Foreign);
         Ok(foreign.next().map(|(part, _)| self.memory.address_range(part)))
     }
 
@@ -220,7 +220,7 @@ impl<B: Backing> Space<B> {
         if self.memory.foreign_pages.load(Relaxed) == 0 {
             return Ok(());
         }
-        let is_foreign = |(_, region): &(Range<usize>, Region)| region.kind == Kind::Foreign;
+        let is_foreign = |(_, region): &(Range<usize>, Region)| region.kind == RegionKind::Foreign;
         let regions = lock(&self.regions);
         if regions.is_sealed(pages.clone()) {
             return Err(Errno::PERM);

@@ -6,7 +6,7 @@ use crate::memory::extent;
 use crate::memory::lease::Growth;
 use crate::memory::word::State;
 use crate::space::Space;
-use crate::space::regions::{Kind, Region, RegionMap};
+use crate::space::regions::{Region, RegionKind, RegionMap};
 use crate::units::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::backing::Backing;
 use overspill_os::{Errno, Rlimit, vm};
@@ -36,7 +36,7 @@ impl<B: Backing> Space<B> {
         let pages = regions.mapped_start(wanted.clone());
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
         let (managed, foreign): (Vec<_>, Vec<_>) =
-            parts.into_iter().partition(|(_, r)| r.kind == Kind::Managed);
+            parts.into_iter().partition(|(_, r)| r.kind == RegionKind::Managed);
         let fresh =
             || managed.iter().filter(|(_, region)| !region.pinned).map(|(part, _)| part.clone());
         let come = managed.iter().filter(|(_, region)| !region.stays());
@@ -64,8 +64,10 @@ impl<B: Backing> Space<B> {
         if self.memory.pinned_pages.load(Relaxed) + pages.len() > self.pinned_max() {
             return Err(Errno::NOMEM);
         }
-        let managed: Vec<_> =
-            regions.overlapping(pages.clone()).filter(|(_, r)| r.kind == Kind::Managed).collect();
+        let managed: Vec<_> = regions
+            .overlapping(pages.clone())
+            .filter(|(_, r)| r.kind == RegionKind::Managed)
+            .collect();
         regions.hold(pages.clone());
         managed.iter().for_each(|(part, _)| self.set_pinned(part.clone(), true));
         // Reclaim that began before may still protect them.
@@ -80,8 +82,9 @@ impl<B: Backing> Space<B> {
         let Ok(pages) = self.pages(range) else { return };
         let mut regions = self.regions();
         if regions.release(&pages) {
-            let free =
-                regions.overlapping(pages).filter(|(_, r)| r.kind == Kind::Managed && !r.stays());
+            let free = regions
+                .overlapping(pages)
+                .filter(|(_, r)| r.kind == RegionKind::Managed && !r.stays());
             free.flat_map(|(part, _)| regions.not_held(part))
                 .for_each(|part| self.set_pinned(part, false));
         }
@@ -97,11 +100,11 @@ impl<B: Backing> Space<B> {
         let pinned: Vec<_> = regions.overlapping(pages.clone()).filter(|(_, r)| r.pinned).collect();
         for (part, region) in pinned {
             match region.kind {
-                Kind::Managed if region.kept => {}
-                Kind::Managed => {
+                RegionKind::Managed if region.kept => {}
+                RegionKind::Managed => {
                     regions.not_held(part).into_iter().for_each(|part| self.set_pinned(part, false))
                 }
-                Kind::Foreign => vm::unlock(self.memory.address_range(part))?,
+                RegionKind::Foreign => vm::unlock(self.memory.address_range(part))?,
             }
         }
         regions.update(pages, |region| region.pinned = false);
@@ -123,7 +126,7 @@ impl<B: Backing> Space<B> {
         let all: Vec<_> = self
             .regions()
             .iter()
-            .filter(|(_, r)| r.kind == Kind::Managed)
+            .filter(|(_, r)| r.kind == RegionKind::Managed)
             .map(|(pages, _)| pages)
             .collect();
         // What cannot be brought in is no failure here.

@@ -1,7 +1,7 @@
 //! mprotect, mseal, and guards: what the program may do with pages.
 
 use super::Space;
-use super::regions::{Kind, Region, RegionMap};
+use super::regions::{Region, RegionKind, RegionMap};
 use crate::base::sync::lock;
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
@@ -45,8 +45,9 @@ impl<B: Backing> Space<B> {
     ) -> Result<(), Errno> {
         let ([(first, _), ..], [.., (last, _)]) = (parts, parts) else { return Ok(()) };
         let changing = || {
-            let changes =
-                |r: &Region| r.kind == Kind::Managed && r.access().readable() != access.readable();
+            let changes = |r: &Region| {
+                r.kind == RegionKind::Managed && r.access().readable() != access.readable()
+            };
             parts.iter().filter(move |(_, r)| changes(r)).map(|(part, _)| part.clone())
         };
         // Before access goes, reclaim must know: it reads in place. When access comes, only
@@ -75,8 +76,9 @@ impl<B: Backing> Space<B> {
         if !regions.covers(pages.clone()) {
             return Err(Errno::NOMEM);
         }
-        let foreign =
-            regions.overlapping(pages.clone()).filter(|(_, region)| region.kind == Kind::Foreign);
+        let foreign = regions
+            .overlapping(pages.clone())
+            .filter(|(_, region)| region.kind == RegionKind::Foreign);
         foreign.map(|(part, _)| self.memory.address_range(part)).try_for_each(vm::seal)?;
         regions.update(pages, |region| region.sealed = true);
         Ok(())

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// What a region's pages are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum RegionKind {
     /// Private anonymous memory under management.
     Managed,
     /// A mapping of the kernel's (a file, shared memory) that the program put there, or anonymous
@@ -22,7 +22,7 @@ pub enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
     /// Whose it is.
-    pub kind: Kind,
+    pub kind: RegionKind,
     /// The protection that the program gave it; what may be accessed is [`Region::access`].
     pub prot: Prot,
     /// MADV_GUARD_INSTALL: no access, whatever the protection. It cuts no mapping in two
@@ -52,7 +52,7 @@ impl Region {
     /// A plain managed region.
     pub fn managed(prot: Prot) -> Region {
         Region {
-            kind: Kind::Managed,
+            kind: RegionKind::Managed,
             prot,
             guard: false,
             sealed: false,
@@ -83,7 +83,7 @@ impl Region {
 
     /// One that is not managed.
     pub fn foreign(prot: Prot) -> Region {
-        Region { kind: Kind::Foreign, ..Region::managed(prot) }
+        Region { kind: RegionKind::Foreign, ..Region::managed(prot) }
     }
 }
 
@@ -377,7 +377,7 @@ impl RegionMap {
 
 /// How many pages of a region are locked, and how many kept. The kernel counts its own.
 fn staying(pages: &Range<usize>, region: &Region) -> [usize; 2] {
-    let is_managed = region.kind == Kind::Managed;
+    let is_managed = region.kind == RegionKind::Managed;
     [region.pinned, region.kept].map(|stays| if stays && is_managed { pages.len() } else { 0 })
 }
 

@@ -3,7 +3,7 @@
 use crate::memory::extent::split;
 use crate::memory::word::State;
 use crate::space::Space;
-use crate::space::regions::{Kind, Region, RegionMap};
+use crate::space::regions::{Region, RegionKind, RegionMap};
 use crate::units::{PAGE_SIZE, PageIndex};
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
@@ -47,7 +47,7 @@ impl<B: Backing> Space<B> {
         // What stays where it is and does not grow may be many mappings, with holes between them.
         let fixed = flags & FIXED != 0;
         let stays = !fixed && !keep_old && count <= old.len();
-        if region.kind == Kind::Foreign && !stays {
+        if region.kind == RegionKind::Foreign && !stays {
             if part != old {
                 return Err(Errno::FAULT);
             }
@@ -275,7 +275,7 @@ fn movable(regions: &RegionMap, pages: Range<usize>) -> Result<Region, Errno> {
     let region = regions.overlapping(pages.clone()).next().map(|(_, region)| region);
     match region.filter(|_| regions.mapping_start(pages.clone()) == pages) {
         Some(Region { sealed: true, .. }) => Err(Errno::PERM),
-        Some(region) if region.kind == Kind::Managed => Ok(region),
+        Some(region) if region.kind == RegionKind::Managed => Ok(region),
         _ => Err(Errno::FAULT),
     }
 }

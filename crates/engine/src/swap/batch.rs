@@ -10,7 +10,7 @@ use crate::units::{FrameId, PageIndex, SlotId};
 use overspill_os::Errno;
 use overspill_os::codec::{Compressor, Decompressor};
 use overspill_os::io::IoBuffer;
-use overspill_os::list::{List, Room};
+use overspill_os::list::{List, ListRoom};
 use overspill_os::table::PageRoom;
 use overspill_os::vm::IoVec;
 
@@ -98,15 +98,15 @@ impl Batch {
 
     /// For batches of up to `pages` pages, and [`Batch::LEAST`] at first.
     pub fn new(pages: usize, settings: &SwapSettings) -> Result<Batch, Errno> {
-        let lists = Room::bytes::<Pick>(pages)
-            + Room::bytes::<IoVec>(pages)
-            + Room::bytes::<FrameId>(pages)
-            + Room::bytes::<Option<SlotId>>(pages)
-            + Room::bytes::<Option<Object>>(pages)
-            + Room::bytes::<RunWrite>(pages)
-            + Room::bytes::<(SlotId, Object)>(pages)
-            + Room::bytes::<Cold>(pages);
-        let mut room = Room::new(lists)?;
+        let lists = ListRoom::bytes::<Pick>(pages)
+            + ListRoom::bytes::<IoVec>(pages)
+            + ListRoom::bytes::<FrameId>(pages)
+            + ListRoom::bytes::<Option<SlotId>>(pages)
+            + ListRoom::bytes::<Option<Object>>(pages)
+            + ListRoom::bytes::<RunWrite>(pages)
+            + ListRoom::bytes::<(SlotId, Object)>(pages)
+            + ListRoom::bytes::<Cold>(pages);
+        let mut room = ListRoom::new(lists)?;
         Ok(Batch {
             picks: room.list(pages),
             ranges: room.list(pages),

@@ -205,7 +205,7 @@ impl TierSize {
                 left: self.left.load(Relaxed) as f64,
                 refaults: std::array::from_fn(|i| self.refaults[i].load(Relaxed) as f64),
             },
-            copies: Copies {
+            copies: CopyFates {
                 kept: self.kept.load(Relaxed) as f64,
                 unkept: self.unkept.load(Relaxed) as f64,
             },
@@ -240,7 +240,7 @@ impl TierSize {
 #[derive(Debug)]
 pub(super) struct Past {
     curve: Curve,
-    copies: Copies,
+    copies: CopyFates,
     costs: Costs,
     /// Pages that came back from the tier.
     unpacked: f64,
@@ -304,7 +304,7 @@ enum Verdict {
 
 /// What became of the copies of pages that were in memory, in the time that is remembered.
 #[derive(Clone, Copy, Debug)]
-struct Copies {
+struct CopyFates {
     /// Pages that left by their copies.
     kept: f64,
     /// Those that came in, or lost their copies, when there was no room.
@@ -431,7 +431,7 @@ mod tests {
     pub fn past(curve: Curve, costs: Costs) -> Past {
         Past {
             curve,
-            copies: Copies { kept: 0.0, unkept: 0.0 },
+            copies: CopyFates { kept: 0.0, unkept: 0.0 },
             costs,
             unpacked: 0.0,
             left: 1_000_000,
@@ -488,7 +488,7 @@ mod tests {
 
     #[test]
     fn room_for_copies_is_worth_what_they_save() {
-        let verdict_of = |soon: u64, copies: Copies| {
+        let verdict_of = |soon: u64, copies: CopyFates| {
             let curve = curve(10_000, (0..soon).map(|i| i % 300).chain((0..5_000).map(|_| 60_000)));
             verdict(
                 &Past { copies, ..past(curve, Costs { device_reads: 0.0, ..COSTS }) },
@@ -498,15 +498,18 @@ mod tests {
         };
         // Pages that come back and leave again as they were, and are packed each time, although no
         // device is read.
-        assert!(matches!(verdict_of(0, Copies { kept: 0.0, unkept: 8_000.0 }), Verdict::Grow(_)));
-        assert_eq!(verdict_of(0, Copies { kept: 8_000.0, unkept: 0.0 }), Verdict::Stay);
+        assert!(matches!(
+            verdict_of(0, CopyFates { kept: 0.0, unkept: 8_000.0 }),
+            Verdict::Grow(_)
+        ));
+        assert_eq!(verdict_of(0, CopyFates { kept: 8_000.0, unkept: 0.0 }), Verdict::Stay);
         // Not where as many frames would save more; and there copies make room first.
         assert!(!matches!(
-            verdict_of(2_000, Copies { kept: 0.0, unkept: 8_000.0 }),
+            verdict_of(2_000, CopyFates { kept: 0.0, unkept: 8_000.0 }),
             Verdict::Grow(_)
         ));
         assert!(matches!(
-            verdict_of(4_000, Copies { kept: 8_000.0, unkept: 0.0 }),
+            verdict_of(4_000, CopyFates { kept: 8_000.0, unkept: 0.0 }),
             Verdict::Shrink(_)
         ));
     }

@@ -118,7 +118,7 @@ impl Lists {
 }
 
 /// What a class has, as counted by [`ChunkTable::check`].
-pub(super) struct Held {
+pub(super) struct ClassTotals {
     pub chunks: usize,
     pub objects: usize,
 }
@@ -315,9 +315,9 @@ impl<C: Cells> ChunkTable<C> {
     }
 
     /// Counts what a class has of the chunks in use; panics where lists and entries disagree.
-    pub fn check(&self, lists: &Lists, class: usize, in_use: &[u32]) -> Held {
+    pub fn check(&self, lists: &Lists, class: usize, in_use: &[u32]) -> ClassTotals {
         let objects = CLASSES[class].objects;
-        let mut held = Held { chunks: 0, objects: 0 };
+        let mut held = ClassTotals { chunks: 0, objects: 0 };
         let (mut with_room, mut room) = (0, 0);
         for chunk in in_use.iter().copied().filter(|chunk| self.class(*chunk) == Some(class)) {
             let state = self.state(chunk);

@@ -36,7 +36,7 @@ const PIECE_BYTES: usize = 512;
 /// Asks the owner (48 bits as given to `store`) to replace the first handle by the second. False:
 /// it has another one by now, or the object is in use. Memory may be damaged, so an owner that
 /// never was must be answered too: with false.
-pub type Moved<'a> = dyn FnMut(u64, Handle, Handle) -> bool + 'a;
+pub type Relocate<'a> = dyn FnMut(u64, Handle, Handle) -> bool + 'a;
 
 /// What a compactor did.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -76,7 +76,7 @@ impl Zpool {
         &self,
         source: &S,
         objects_max: usize,
-        moved: &mut Moved<'_>,
+        moved: &mut Relocate<'_>,
     ) -> Compacted {
         let mut done = Compacted::default();
         for _ in 0..CLASSES.len() {
@@ -114,7 +114,7 @@ impl Zpool {
         &self,
         source: &S,
         objects_max: usize,
-        moved: &mut Moved<'_>,
+        moved: &mut Relocate<'_>,
     ) -> Compacted {
         let mut done = Compacted::default();
         let chunks = |frames: Range<u32>| frames.start >> ORDER_MIN..frames.end >> ORDER_MIN;
@@ -154,7 +154,7 @@ impl Zpool {
 
     /// Moves all objects elsewhere, for models: there are too few to be worth it.
     #[cfg(test)]
-    pub fn stir<S: FrameSource + ?Sized>(&self, source: &S, moved: &mut Moved<'_>) {
+    pub fn stir<S: FrameSource + ?Sized>(&self, source: &S, moved: &mut Relocate<'_>) {
         for class in
             (0..CLASSES.len()).filter(|class| self.classes[*class].objects.load(Relaxed) > 0)
         {
@@ -175,7 +175,7 @@ impl Zpool {
         chunk: u32,
         objects_max: usize,
         chunks: Chunks,
-        moved: &mut Moved<'_>,
+        moved: &mut Relocate<'_>,
     ) -> Compacted {
         let mut done = Compacted::default();
         let mut stuck = false;

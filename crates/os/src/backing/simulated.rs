@@ -10,7 +10,7 @@
 //! a load finds the number that was stored last, in all of the page.
 //!
 //! Others store past the entry: they find a page by it, hold the page, and write to it wherever it
-//! is by then ([`Simulated::hold`]).
+//! is by then ([`SimulatedTables::hold`]).
 
 use super::Backing;
 use crate::uffd::{Stop, Transferred};
@@ -39,7 +39,7 @@ pub enum Hold {
 
 /// A page of memory that somebody holds.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldPage {
     page: usize,
     memory: u64,
     by: Hold,
@@ -89,25 +89,25 @@ impl Tables {
 
 /// Simulated page tables.
 #[derive(Debug)]
-pub struct Simulated {
+pub struct SimulatedTables {
     tables: Mutex<Tables>,
     can_move: bool,
     point: fn(),
     wait: fn() -> bool,
 }
 
-impl Simulated {
+impl SimulatedTables {
     /// Of which every page is absent; `point` is called before each step, and `wait` by who waits
     /// for another.
-    pub fn new(can_move: bool, point: fn(), wait: fn() -> bool) -> Simulated {
-        Simulated { tables: Mutex::default(), can_move, point, wait }
+    pub fn new(can_move: bool, point: fn(), wait: fn() -> bool) -> SimulatedTables {
+        SimulatedTables { tables: Mutex::default(), can_move, point, wait }
     }
 
     /// Somebody finds a page, to write to it.
     ///
     /// # Errors
     /// What makes it a fault.
-    pub fn hold(&self, page: usize, by: Hold) -> Result<Held, Missing> {
+    pub fn hold(&self, page: usize, by: Hold) -> Result<HeldPage, Missing> {
         let mut tables = self.step();
         match tables.entries.get(&page) {
             None => Err(Missing::Absent),
@@ -117,13 +117,13 @@ impl Simulated {
                     Hold::Pin => tables.pinned.push(memory),
                     Hold::Lock => tables.locked += 1,
                 }
-                Ok(Held { page, memory, by })
+                Ok(HeldPage { page, memory, by })
             }
         }
     }
 
     /// Fills a page that is held with a number, be it in the page tables or not, and lets go of it.
-    pub fn store_held(&self, held: Held, number: u32, content: Content) {
+    pub fn store_held(&self, held: HeldPage, number: u32, content: Content) {
         let mut tables = self.step();
         let place = tables.entries.iter().find(|(_, entry)| entry.memory == held.memory);
         if let Some((&place, _)) = place {
@@ -238,7 +238,7 @@ impl Simulated {
     }
 }
 
-impl Backing for Simulated {
+impl Backing for SimulatedTables {
     fn install(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred {
         self.install_frames(
             dst,

@@ -4,7 +4,7 @@
 
 use super::filters::come_by;
 use super::thread::spawn;
-use crate::job::Job;
+use crate::engine_thread::EngineThread;
 use crate::lock::RawLock;
 use crate::process::is_here;
 use crate::units::Errno;
@@ -93,7 +93,7 @@ pub fn serve_calls() -> Result<(), Errno> {
     if !is_here() || CALLS.served.swap(1, Acquire) != 0 {
         return Ok(());
     }
-    spawn(Job::new(c"overspill-io", || {
+    spawn(EngineThread::new(c"overspill-io", || {
         loop {
             come_by();
             let made = CALLS.made.load(Acquire);

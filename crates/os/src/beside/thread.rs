@@ -4,7 +4,7 @@ use super::clone::{THREAD_FLAGS, overspill_clone};
 use super::credentials;
 use super::stack::{self, Stack};
 use super::storage::template;
-use crate::job::Job;
+use crate::engine_thread::EngineThread;
 use crate::units::{Errno, check};
 use crate::{pointer, signal, tls};
 use std::ffi::{CStr, c_void};
@@ -17,13 +17,13 @@ const RSEQ_BYTES: usize = 32;
 const RSEQ_MARK: usize = 0x5305_3053;
 
 /// Starts another thread in the sibling, from one of its threads.
-pub(crate) fn spawn(job: Job) -> Result<(), Errno> {
+pub(crate) fn spawn(started: EngineThread) -> Result<(), Errno> {
     let stack = Stack::take()?;
     // No change in between: the new thread would not know that it has it already.
     let _blocked = signal::Blocked::all();
     stack.inherit(stack::own());
-    let job = Box::into_raw(Box::new(job));
-    let thread_pointer = stack.prepare(run, job.cast());
+    let started = Box::into_raw(Box::new(started));
+    let thread_pointer = stack.prepare(run, started.cast());
     // SAFETY: 1. the stack and the thread pointer belong to the new thread alone; 2. the word lives
     // for ever, and says when the stack is free; 3. `run` takes the box over.
     let made = unsafe {
@@ -32,16 +32,16 @@ pub(crate) fn spawn(job: Job) -> Result<(), Errno> {
     check(made as usize).map(drop).inspect_err(|_| {
         stack.in_use.store(0, Release);
         // SAFETY: nobody has got the box.
-        drop(unsafe { Box::from_raw(job) });
+        drop(unsafe { Box::from_raw(started) });
     })
 }
 
 /// The body of a further thread.
-unsafe extern "C" fn run(job: *mut c_void) {
+unsafe extern "C" fn run(started: *mut c_void) {
     // SAFETY: `spawn` gives this thread the box.
-    let job = unsafe { Box::from_raw(job.cast::<Job>()) };
-    begin_thread(job.name);
-    (job.body)();
+    let started = unsafe { Box::from_raw(started.cast::<EngineThread>()) };
+    begin_thread(started.name);
+    (started.body)();
 }
 
 /// Prepares a thread of ours: every signal blocked, a name, an area of restartable sequences.

@@ -19,7 +19,7 @@ use zstd_sys::{
 /// A workspace: memory of its own, which costs nothing where the library does not touch it: the
 /// context in it is made when it is first used. Words of 8 bytes for the alignment that the library
 /// asks for.
-type Memory = ZeroTable<u64>;
+type ContextMemory = ZeroTable<u64>;
 /// Why there is a context.
 const LARGE_ENOUGH: &str = "the workspace is as large as the library says";
 
@@ -33,7 +33,7 @@ pub(super) struct ZstdCompressor {
     level: c_int,
     context: Option<NonNull<ZSTD_CCtx>>,
     /// What `context` lies in.
-    memory: Memory,
+    memory: ContextMemory,
 }
 
 // SAFETY: 1. the context lies in memory that is this value's own, and refers to no thread; 2. it is
@@ -51,7 +51,7 @@ impl ZstdCompressor {
         let bytes = unsafe {
             ZSTD_estimateCCtxSize_usingCParams(ZSTD_getCParams(level, PAGE_SIZE as u64, 0))
         };
-        Ok(ZstdCompressor { level, context: None, memory: Memory::new(bytes.div_ceil(8))? })
+        Ok(ZstdCompressor { level, context: None, memory: ContextMemory::new(bytes.div_ceil(8))? })
     }
 
     /// Gives the memory of the workspace back.
@@ -97,7 +97,7 @@ impl ZstdCompressor {
 pub(super) struct ZstdDecompressor {
     context: Option<NonNull<ZSTD_DCtx>>,
     /// What `context` lies in.
-    memory: Memory,
+    memory: ContextMemory,
 }
 
 // SAFETY: as for ZstdCompressor.
@@ -111,7 +111,7 @@ impl ZstdDecompressor {
     pub fn new() -> Result<ZstdDecompressor, Errno> {
         // SAFETY: a function of no arguments that returns a constant.
         let bytes = unsafe { ZSTD_estimateDCtxSize() };
-        Ok(ZstdDecompressor { context: None, memory: Memory::new(bytes.div_ceil(8))? })
+        Ok(ZstdDecompressor { context: None, memory: ContextMemory::new(bytes.div_ceil(8))? })
     }
 
     /// Gives the memory of the workspace back.

@@ -7,7 +7,7 @@
 //! Not seen: what is executed by a system call that bypasses the C library, or by a program in a
 //! sandbox of its own, which opens nothing. `overspill run` counts the memory of such programs.
 
-use super::file::File;
+use super::file::Executed;
 use crate::sys::set_errno;
 use overspill_os::executable::out_of_reach;
 use overspill_os::{Errno, confined, thread};
@@ -21,7 +21,7 @@ pub fn be_strict() {
 }
 
 /// Whether the execution of a file is refused: it is said then, and errno is EPERM.
-pub fn refuses(file: File) -> bool {
+pub fn refuses(file: Executed) -> bool {
     if !STRICT.load(Relaxed) || confined::is_confined() {
         return false;
     }

@@ -18,7 +18,7 @@
 //!
 //! Context: the child of a vfork too. So nothing is allocated, and no lock is taken.
 
-use super::file::File;
+use super::file::Executed;
 use crate::memory::strings::{Strings, environ};
 use crate::sys::real;
 use crate::{config, heap, memory};
@@ -35,7 +35,7 @@ const BEFORE: &[u8] = b"OVERSPILL_JOB_PRELOAD=";
 pub const STRING_MAX: usize = 32 * PAGE_SIZE;
 
 /// What leads to the job of this process.
-struct Job {
+struct JobVariables {
     /// The path of this library.
     library: &'static CStr,
     /// The settings, each a variable that is added.
@@ -43,20 +43,20 @@ struct Job {
 }
 
 /// Set by the constructor, where the process is one of a job.
-static JOB: OnceLock<Job> = OnceLock::new();
+static JOB: OnceLock<JobVariables> = OnceLock::new();
 
 /// What this process executes belongs to the job with these settings, too.
 pub fn keep<'a>(settings: impl Iterator<Item = (&'a str, &'a str)>) {
     let variable = |(name, value)| CString::new([config::ADDED, name, "=", value].concat()).ok();
     let settings = settings.filter_map(variable).collect();
     if let Some(library) = own_path() {
-        let _ = JOB.set(Job { library, settings });
+        let _ = JOB.set(JobVariables { library, settings });
     }
 }
 
 /// Whether what is executed with an environment is to have this library.
 pub fn is_for_job(environment: Strings) -> bool {
-    let is_in_reach = || JOB.get().is_some_and(Job::is_in_reach);
+    let is_in_reach = || JOB.get().is_some_and(JobVariables::is_in_reach);
     Seen::of(environment).is_some_and(|seen| !seen.off) && is_in_reach()
 }
 
@@ -72,7 +72,7 @@ pub fn own_path() -> Option<&'static CStr> {
     }
 }
 
-impl Job {
+impl JobVariables {
     /// Whether who executes may read the library. What is not known is left to the loader.
     fn is_in_reach(&self) -> bool {
         // A filter of the program's may kill for the question.
@@ -230,12 +230,12 @@ impl Texts {
 impl Change {
     /// What an environment needs to execute a file; None where it is as it should be, or cannot be
     /// read.
-    pub fn of(environment: Strings, file: File) -> Option<Change> {
+    pub fn of(environment: Strings, file: Executed) -> Option<Change> {
         Change::within(JOB.get()?, environment, || file.takes_library())
     }
 
     fn within(
-        job: &'static Job,
+        job: &'static JobVariables,
         environment: Strings,
         takes_library: impl FnOnce() -> bool,
     ) -> Option<Change> {
@@ -449,10 +449,10 @@ mod tests {
     use super::*;
     use crate::memory::strings::each;
 
-    fn job() -> &'static Job {
+    fn job() -> &'static JobVariables {
         let settings = [c"OVERSPILL_JOB_MEMORY=64M", c"OVERSPILL_JOB_RUN_DIR=/run/x"];
         let settings = settings.map(CStr::to_owned).into();
-        Box::leak(Box::new(Job { library: c"/dev/null", settings }))
+        Box::leak(Box::new(JobVariables { library: c"/dev/null", settings }))
     }
 
     fn texts(environment: Strings) -> Vec<&'static str> {

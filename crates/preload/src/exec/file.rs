@@ -27,7 +27,7 @@ const HEADERS_MAX: u64 = 1170;
 
 /// What is executed, as the call names it.
 #[derive(Clone, Copy)]
-pub enum File {
+pub enum Executed {
     /// By a path, from a directory on.
     At(c_int, usize),
     /// By a name that is looked for in PATH.
@@ -110,7 +110,7 @@ impl Drop for Descriptor {
     }
 }
 
-impl File {
+impl Executed {
     /// Whether its loader can load this library.
     pub fn takes_library(self) -> bool {
         // A filter of the program's may kill for the question.
@@ -140,7 +140,7 @@ impl File {
     /// A path that leads to it, on the heap; None where there is none, and the kernel is to say so.
     pub fn path(self) -> Option<PathBuf> {
         let of_descriptor = |fd: c_int| PathBuf::from("/proc/self/fd").join(fd.to_string());
-        if let File::Open(fd) = self {
+        if let Executed::Open(fd) = self {
             return Some(of_descriptor(fd));
         }
         let (directory, path) = self.find()?;
@@ -150,7 +150,7 @@ impl File {
     }
 
     fn open(self) -> Option<Descriptor> {
-        if let File::Open(fd) = self {
+        if let Executed::Open(fd) = self {
             return Some(Descriptor(fd, false));
         }
         let (directory, path) = self.find()?;
@@ -160,9 +160,9 @@ impl File {
     /// The path that names it, and from which directory on.
     fn find(self) -> Option<(c_int, Path)> {
         match self {
-            File::Open(_) => None,
-            File::At(directory, path) => Some((directory, Path::read(path)?)),
-            File::Search(name) => {
+            Executed::Open(_) => None,
+            Executed::At(directory, path) => Some((directory, Path::read(path)?)),
+            Executed::Search(name) => {
                 let name = Path::read(name)?;
                 if name.as_bytes().contains(&b'/') {
                     return Some((libc::AT_FDCWD, name));
@@ -276,7 +276,7 @@ mod tests {
         let takes = |file: &[u8]| {
             fs::write(folder.join("file"), file).unwrap();
             fs::set_permissions(folder.join("file"), Permissions::from_mode(0o755)).unwrap();
-            File::At(libc::AT_FDCWD, path.as_ptr() as usize).takes_library()
+            Executed::At(libc::AT_FDCWD, path.as_ptr() as usize).takes_library()
         };
         let with = |place: usize, bytes: &[u8]| {
             let mut file = own.clone();
@@ -288,21 +288,23 @@ mod tests {
         assert!(!takes(&with(4, &[1])) && !takes(&with(18, &[183])));
         assert!(takes(&with(32, &[0xff; 8])), "what is damaged is left to others");
         fs::remove_dir_all(&folder).unwrap();
-        assert!(File::At(libc::AT_FDCWD, path.as_ptr() as usize).takes_library());
-        assert!(File::Search(c"sh".as_ptr() as usize).takes_library());
-        assert!(File::At(libc::AT_FDCWD, 8).takes_library() && File::Open(-1).takes_library());
+        assert!(Executed::At(libc::AT_FDCWD, path.as_ptr() as usize).takes_library());
+        assert!(Executed::Search(c"sh".as_ptr() as usize).takes_library());
+        assert!(
+            Executed::At(libc::AT_FDCWD, 8).takes_library() && Executed::Open(-1).takes_library()
+        );
     }
 
     #[test]
     fn files_are_found_as_they_are_executed() {
-        let path = |file: File| file.path().map(|path| path.to_str().unwrap().to_owned());
+        let path = |file: Executed| file.path().map(|path| path.to_str().unwrap().to_owned());
         let (a, b) = (c"a/b".as_ptr() as usize, c"b".as_ptr() as usize);
-        assert_eq!(path(File::Search(a)).as_deref(), Some("a/b"));
-        assert_eq!(path(File::At(libc::AT_FDCWD, b)).as_deref(), Some("b"));
-        assert_eq!(path(File::At(7, b)).as_deref(), Some("/proc/self/fd/7/b"));
-        assert_eq!(path(File::At(7, c"/x".as_ptr() as usize)).as_deref(), Some("/x"));
-        assert_eq!(path(File::Open(7)).as_deref(), Some("/proc/self/fd/7"));
-        assert!(path(File::Search(c"sh".as_ptr() as usize)).unwrap().ends_with("/sh"));
-        assert_eq!(path(File::Search(c"no-such-program".as_ptr() as usize)), None);
+        assert_eq!(path(Executed::Search(a)).as_deref(), Some("a/b"));
+        assert_eq!(path(Executed::At(libc::AT_FDCWD, b)).as_deref(), Some("b"));
+        assert_eq!(path(Executed::At(7, b)).as_deref(), Some("/proc/self/fd/7/b"));
+        assert_eq!(path(Executed::At(7, c"/x".as_ptr() as usize)).as_deref(), Some("/x"));
+        assert_eq!(path(Executed::Open(7)).as_deref(), Some("/proc/self/fd/7"));
+        assert!(path(Executed::Search(c"sh".as_ptr() as usize)).unwrap().ends_with("/sh"));
+        assert_eq!(path(Executed::Search(c"no-such-program".as_ptr() as usize)), None);
     }
 }

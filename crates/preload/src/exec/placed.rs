@@ -8,7 +8,7 @@
 
 use super::arguments::Arguments;
 use super::environment;
-use super::file::{File, Path};
+use super::file::{Executed, Path};
 use crate::memory::copies::ThreadCopies;
 use crate::memory::strings::{Strings, each};
 use crate::{image, load, memory};
@@ -41,7 +41,7 @@ const BEFORE: usize = 2;
 
 impl Placing {
     /// How a file is to be executed, if so.
-    pub fn of(file: File, environment: Strings) -> Option<Placing> {
+    pub fn of(file: Executed, environment: Strings) -> Option<Placing> {
         if !BY_SIGNAL.load(Relaxed) {
             return None;
         }
@@ -125,7 +125,7 @@ pub unsafe fn lead(number: i64, arguments: [usize; 6]) -> Option<[usize; 6]> {
 /// As for execve(2).
 unsafe fn execve(arguments: [usize; 6]) -> Option<[usize; 6]> {
     let [path, array, environment, ..] = arguments;
-    let placing = Placing::of(File::At(libc::AT_FDCWD, path), environment as Strings)?;
+    let placing = Placing::of(Executed::At(libc::AT_FDCWD, path), environment as Strings)?;
     // SAFETY: the caller's promise.
     let count = |array| unsafe { Arguments::Array(array as Strings).count() };
     let bytes = placing.bytes(count(array)?, count(environment)?);

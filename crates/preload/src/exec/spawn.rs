@@ -8,7 +8,7 @@
 
 use super::admit;
 use super::environment::Change;
-use super::file::File;
+use super::file::Executed;
 use super::placed::{Placed, Placing};
 use crate::load::LOADER;
 use crate::memory;
@@ -20,23 +20,23 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use syscalls::Sysno;
 
 /// A block of unmanaged memory that things are copied to.
-pub struct Copies {
+pub struct CopyBlock {
     base: usize,
     len: usize,
     used: usize,
 }
 
-impl Copies {
+impl CopyBlock {
     /// One for so many bytes; None where there is no memory for it.
-    pub fn new(len: usize) -> Option<Copies> {
+    pub fn new(len: usize) -> Option<CopyBlock> {
         let len = len.max(1).next_multiple_of(PAGE_SIZE);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping replaces nothing.
         let base = unsafe { sys::mmap_own(len, libc::PROT_READ | libc::PROT_WRITE, flags) }.ok()?;
-        Some(Copies { base, len, used: 0 })
+        Some(CopyBlock { base, len, used: 0 })
     }
 
-    /// Copies bytes; the block was made large enough.
+    /// CopyBlock bytes; the block was made large enough.
     fn bytes(&mut self, from: *const u8, len: usize) -> *const u8 {
         let place = self.base + self.used;
         self.used += len.next_multiple_of(16);
@@ -76,9 +76,9 @@ impl Copies {
     }
 
     /// An environment with what it lacks; None where it is as it should be, or there is no memory.
-    fn changed(environment: Strings, file: File) -> Option<(Copies, Strings)> {
+    fn changed(environment: Strings, file: Executed) -> Option<(CopyBlock, Strings)> {
         let change = Change::of(environment, file)?;
-        let copies = Copies::new(change.bytes())?;
+        let copies = CopyBlock::new(change.bytes())?;
         // SAFETY: the block is of so many bytes.
         let changed = unsafe { change.write(copies.base) };
         Some((copies, changed))
@@ -89,9 +89,9 @@ impl Copies {
         placing: &Placing,
         arguments: Strings,
         environment: Strings,
-    ) -> Option<(Copies, Placed)> {
+    ) -> Option<(CopyBlock, Placed)> {
         let (words, variables) = (each(arguments).count(), each(environment).count());
-        let mut copies = Copies::new(placing.bytes(words, variables))?;
+        let mut copies = CopyBlock::new(placing.bytes(words, variables))?;
         let mut take = |len: usize| {
             copies.used += len.next_multiple_of(size_of::<usize>());
             copies.base + copies.used - len.next_multiple_of(size_of::<usize>())
@@ -115,7 +115,7 @@ impl Copies {
         let mut bytes = 32;
         let mut count = 0;
         for string in each(array) {
-            bytes += Copies::measure(string)? + size_of::<usize>();
+            bytes += CopyBlock::measure(string)? + size_of::<usize>();
             count += 1;
         }
         // It ends with a null, not where it cannot be read.
@@ -127,7 +127,7 @@ impl Copies {
     }
 }
 
-impl Drop for Copies {
+impl Drop for CopyBlock {
     fn drop(&mut self) {
         // SAFETY: the mapping was made here, and the calls that used it are over.
         let _ = unsafe { sys::on_range(Sysno::munmap, self.base, self.len, 0) };
@@ -140,12 +140,12 @@ fn with_plain_environment<R>(call: impl FnOnce() -> R) -> R {
     // setenv(3)).
     unsafe {
         let before = environ;
-        let shell = File::At(libc::AT_FDCWD, c"/bin/sh".as_ptr() as usize);
-        let changed = Copies::changed(before, shell);
+        let shell = Executed::At(libc::AT_FDCWD, c"/bin/sh".as_ptr() as usize);
+        let changed = CopyBlock::changed(before, shell);
         let mut meanwhile = changed.as_ref().map_or(before, |(_, changed)| *changed);
         let mut copies = None;
         if looking() && is_managed(meanwhile) {
-            copies = Copies::measure_all(meanwhile).ok().and_then(Copies::new);
+            copies = CopyBlock::measure_all(meanwhile).ok().and_then(CopyBlock::new);
         }
         if let Some(copies) = &mut copies {
             meanwhile = copies.strings(meanwhile);
@@ -179,7 +179,7 @@ type Spawn = unsafe extern "C" fn(
 ///
 /// As for posix_spawn(3).
 unsafe fn spawn(
-    (real, file): (Spawn, fn(usize) -> File),
+    (real, file): (Spawn, fn(usize) -> Executed),
     pid: *mut libc::pid_t,
     path: *const c_char,
     actions: *const Actions,
@@ -196,9 +196,10 @@ unsafe fn spawn(
     }
     // SAFETY: the caller's promise.
     unsafe {
-        let changed = Copies::changed(environment, file);
+        let changed = CopyBlock::changed(environment, file);
         let environment = changed.as_ref().map_or(environment, |(_, changed)| *changed);
-        let placed = placing.and_then(|placing| Copies::placed(&placing, arguments, environment));
+        let placed =
+            placing.and_then(|placing| CopyBlock::placed(&placing, arguments, environment));
         let (path, arguments, environment) =
             placed.as_ref().map_or((path, arguments, environment), |(_, placed)| {
                 (LOADER.as_ptr(), placed.arguments, placed.environment)
@@ -207,15 +208,15 @@ unsafe fn spawn(
             return real(pid, path, actions, attributes, arguments, environment);
         }
         let measure = || {
-            Ok(Copies::measure(path)?
-                + Copies::measure_all(arguments)?
-                + Copies::measure_all(environment)?)
+            Ok(CopyBlock::measure(path)?
+                + CopyBlock::measure_all(arguments)?
+                + CopyBlock::measure_all(environment)?)
         };
         let len = match measure() {
             Ok(len) => len + size_of::<Actions>() + size_of::<Attributes>() + PAGE_SIZE,
             Err(errno) => return Errno::raw_os_error(errno),
         };
-        let Some(mut copies) = Copies::new(len) else { return libc::ENOMEM };
+        let Some(mut copies) = CopyBlock::new(len) else { return libc::ENOMEM };
         let path = copies.string(path);
         let arguments = copies.strings(arguments);
         let environment = copies.strings(environment);
@@ -251,7 +252,7 @@ pub unsafe extern "C" fn posix_spawn(
     // SAFETY: the caller's promise.
     unsafe {
         spawn(
-            (real!(c"posix_spawn" as Spawn), |path| File::At(libc::AT_FDCWD, path)),
+            (real!(c"posix_spawn" as Spawn), |path| Executed::At(libc::AT_FDCWD, path)),
             pid,
             path,
             actions,
@@ -279,7 +280,7 @@ pub unsafe extern "C" fn posix_spawnp(
     // SAFETY: the caller's promise.
     unsafe {
         spawn(
-            (real!(c"posix_spawnp" as Spawn), File::Search),
+            (real!(c"posix_spawnp" as Spawn), Executed::Search),
             pid,
             file,
             actions,
@@ -346,7 +347,7 @@ action_family! {
 unsafe fn with_command<R>(command: *const c_char, call: impl FnOnce(*const c_char) -> R) -> R {
     let mut copies = None;
     if looking() {
-        copies = Copies::measure(command).ok().and_then(Copies::new);
+        copies = CopyBlock::measure(command).ok().and_then(CopyBlock::new);
     }
     let copy = copies.as_mut().map_or(command, |copies| copies.string(command));
     with_plain_environment(|| call(copy))

@@ -3,7 +3,7 @@
 //! The kernel meets an absent page with EFAULT. So what a call reads or writes is touched first,
 //! and again, with more around it, as long as the call fails so.
 
-use crate::pool::Access;
+use crate::pool::KernelAccess;
 use crate::route::pages_touched;
 use crate::{memory, pool};
 use overspill_os::{PAGE_SIZE, seccomp, tls};
@@ -63,26 +63,28 @@ pub fn touch(start: usize, len: usize) {
     if inside.is_empty() {
         return;
     }
-    let end = inside.start + pool::accessible(inside.clone(), Access::Read);
-    let writable = inside.start + pool::accessible(inside.clone(), Access::Write);
+    let end = inside.start + pool::accessible(inside.clone(), KernelAccess::Read);
+    let writable = inside.start + pool::accessible(inside.clone(), KernelAccess::Write);
     for page in (inside.start..end).step_by(PAGE_SIZE).filter(|page| !pool::is_foreign(*page)) {
         // SAFETY: the page may be accessed in this way.
-        unsafe { touch_byte(page, if page < writable { Access::Write } else { Access::Read }) };
+        unsafe {
+            touch_byte(page, if page < writable { KernelAccess::Write } else { KernelAccess::Read })
+        };
     }
 }
 
-/// Makes one page present, and for [`Access::Write`] writable without another fault.
+/// Makes one page present, and for [`KernelAccess::Write`] writable without another fault.
 ///
 /// # Safety
 ///
 /// The byte is the program's, and valid for the access.
-unsafe fn touch_byte(byte: usize, access: Access) {
+unsafe fn touch_byte(byte: usize, access: KernelAccess) {
     // SAFETY: the caller's promise. A write that changes nothing is atomic, so that no other
     // thread's is lost.
     unsafe {
         match access {
-            Access::Read => drop((byte as *const u8).read_volatile()),
-            Access::Write => {
+            KernelAccess::Read => drop((byte as *const u8).read_volatile()),
+            KernelAccess::Write => {
                 let byte = AtomicU8::from_ptr(byte as *mut u8);
                 let mut value = byte.load(Ordering::Relaxed);
                 // Not fetch_or(0), of which the compiler makes a load.
@@ -198,14 +200,14 @@ mod tests {
                 faults() - before
             };
             let counts = (
-                count(Access::Read),
-                count(Access::Read),
-                count(Access::Write),
-                count(Access::Write),
+                count(KernelAccess::Read),
+                count(KernelAccess::Read),
+                count(KernelAccess::Write),
+                count(KernelAccess::Write),
             );
             assert_eq!(counts, (1, 0, 1, 0));
             *(page as *mut u8).add(5) = 77;
-            touch_byte(page + 5, Access::Write);
+            touch_byte(page + 5, KernelAccess::Write);
             assert_eq!(*(page as *const u8).add(5), 77);
             libc::munmap(page as *mut c_void, PAGE_SIZE);
         }

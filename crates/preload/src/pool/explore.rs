@@ -2,7 +2,7 @@
 //!
 //! It is plain memory. What the program may do with each page is told here, as the engine would.
 
-use super::Access;
+use super::KernelAccess;
 use overspill_os::PAGE_SIZE;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -37,7 +37,7 @@ pub fn window() -> Option<Range<usize>> {
 }
 
 /// As [`super::accessible`], if the thread has a window.
-pub fn accessible(range: &Range<usize>, access: Access) -> Option<usize> {
+pub fn accessible(range: &Range<usize>, access: KernelAccess) -> Option<usize> {
     WINDOW.with_borrow(|window| window.as_ref().map(|window| window.accessible(range, access)))
 }
 
@@ -46,10 +46,10 @@ impl Window {
         self.start..self.start + self.pages.len() * PAGE_SIZE
     }
 
-    fn accessible(&self, range: &Range<usize>, access: Access) -> usize {
+    fn accessible(&self, range: &Range<usize>, access: KernelAccess) -> usize {
         let allows = |at: usize| match self.pages.get((at - self.start) / PAGE_SIZE) {
             Some(Rights::Write) => true,
-            Some(Rights::Read) => access == Access::Read,
+            Some(Rights::Read) => access == KernelAccess::Read,
             Some(Rights::None) | None => false,
         };
         assert!(self.range().contains(&range.start), "the first address is in the window");

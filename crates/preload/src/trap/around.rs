@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// What a function returns, and what its first argument is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum Prototype {
     /// A number of bytes.
     Long,
     /// An int.
@@ -57,7 +57,7 @@ pub struct Function {
     number: i64,
     /// How many of its arguments are the call's.
     arguments: usize,
-    kind: Kind,
+    kind: Prototype,
     /// Whether it is somebody else's by that name, of which nothing is known.
     foreign: AtomicBool,
 }
@@ -67,7 +67,7 @@ pub const ADDRESS: usize = offset_of!(Function, address);
 
 impl Function {
     /// The function `name`, which makes the call `number` with its first so many arguments.
-    pub const fn new(name: &CStr, number: i64, arguments: usize, kind: Kind) -> Function {
+    pub const fn new(name: &CStr, number: i64, arguments: usize, kind: Prototype) -> Function {
         let bytes = name.to_bytes_with_nul();
         let mut name = [0; NAME_MAX];
         name.split_at_mut(bytes.len()).0.copy_from_slice(bytes);
@@ -272,7 +272,7 @@ extern "C" fn begin(frame: &mut Frame) -> u32 {
     if marked == arguments && !arguments.iter().any(|argument| pool::contains(*argument)) {
         return DIRECT;
     }
-    if kind == Kind::Stream {
+    if kind == Prototype::Stream {
         arguments[0] = descriptor(arguments[0]);
     }
     frame.record = Record::new(number as usize, arguments);
@@ -293,7 +293,8 @@ extern "C" fn begin(frame: &mut Frame) -> u32 {
 
 /// Looks at the result of a call.
 extern "C" fn end(frame: &mut Frame, result: isize) -> u32 {
-    let result = if frame.function.kind == Kind::Int { result as i32 as isize } else { result };
+    let result =
+        if frame.function.kind == Prototype::Int { result as i32 as isize } else { result };
     frame.record.result = if result == -1 { failure(sys::errno()) } else { result as usize };
     let next = match structures::paths(frame.function.number) {
         Some(list) => structures::finish(&mut frame.record, list),
@@ -305,7 +306,7 @@ extern "C" fn end(frame: &mut Frame, result: isize) -> u32 {
 fn go_on(frame: &mut Frame, next: Next) -> u32 {
     match next {
         Next::Call(arguments) => {
-            let first = usize::from(frame.function.kind == Kind::Stream);
+            let first = usize::from(frame.function.kind == Prototype::Stream);
             let last = frame.function.arguments;
             frame.call[first..last].copy_from_slice(&arguments[first..last]);
             CALL

@@ -11,7 +11,7 @@
 use super::bounce::{Buffer, CHUNK};
 use super::{Next, Record};
 use crate::memory::vectors::VECTOR_MAX;
-use crate::pool::Access;
+use crate::pool::KernelAccess;
 use crate::{memory, pool, sys};
 use libc::{iovec, mmsghdr, msghdr};
 use overspill_os::PAGE_SIZE;
@@ -82,7 +82,7 @@ const DIRECT_MIN: usize = 512;
 /// What is kept of a call in its buffer.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Job {
+struct PendingCall {
     /// The arguments as the program means them.
     arguments: [usize; 6],
     /// Plain calls and vectors: the program's vector, and the one that is handed over.
@@ -130,9 +130,9 @@ fn alignment(vector: *const iovec, count: usize) -> usize {
     bytes
 }
 
-/// Bytes of a job beside its data.
+/// Bytes of a pending beside its data.
 fn overhead(vectors: usize) -> usize {
-    size_of::<Job>() + 2 * vectors * size_of::<iovec>() + 256
+    size_of::<PendingCall>() + 2 * vectors * size_of::<iovec>() + 256
 }
 
 /// Prepares a call; None where its memory is not as it should be.
@@ -153,16 +153,16 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
     }
 }
 
-/// The job of a call.
-fn job(record: &Record) -> &'static mut Job {
-    // SAFETY: every function that begins a call puts its job first into the buffer, which is the
-    // calling thread's.
-    unsafe { &mut *Buffer::of(record).first::<Job>() }
+/// The pending of a call.
+fn pending(record: &Record) -> &'static mut PendingCall {
+    // SAFETY: every function that begins a call puts its pending first into the buffer, which is
+    // the calling thread's.
+    unsafe { &mut *Buffer::of(record).first::<PendingCall>() }
 }
 
-fn new_job(buffer: &mut Buffer, arguments: [usize; 6]) -> Option<&'static mut Job> {
-    let place = buffer.array::<Job>(1)?;
-    // SAFETY: room for a job; zeros are null pointers and numbers.
+fn new_pending(buffer: &mut Buffer, arguments: [usize; 6]) -> Option<&'static mut PendingCall> {
+    let place = buffer.array::<PendingCall>(1)?;
+    // SAFETY: room for a pending; zeros are null pointers and numbers.
     unsafe {
         place.write_bytes(0, 1);
         (*place).arguments = arguments;
@@ -178,7 +178,7 @@ fn is_usable(piece: &iovec, input: bool) -> bool {
     let Some(end) = start.checked_add(piece.iov_len).filter(|end| *end <= ADDRESSES_END) else {
         return false;
     };
-    let access = if input { Access::Write } else { Access::Read };
+    let access = if input { KernelAccess::Write } else { KernelAccess::Read };
     !pool::contains(start) || pool::accessible(start..end, access) >= piece.iov_len
 }
 
@@ -284,7 +284,7 @@ fn copy_out(whole: *const iovec, count: usize, parts: *const iovec, skip: usize,
     }
 }
 
-impl Job {
+impl PendingCall {
     /// Notes that so many bytes of what was handed over were moved; whether the call is made again
     /// for the rest.
     fn moved(&mut self, bytes: usize) -> bool {
@@ -300,7 +300,7 @@ impl Job {
 
 /// Whether the program may access managed memory in this way.
 fn usable(start: usize, len: usize, write: bool) -> Option<()> {
-    let access = if write { Access::Write } else { Access::Read };
+    let access = if write { KernelAccess::Write } else { KernelAccess::Read };
     (pool::accessible(start..start.checked_add(len)?, access) >= len).then_some(())
 }
 

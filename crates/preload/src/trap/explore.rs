@@ -66,7 +66,7 @@ impl Choices<'_> {
 }
 
 /// The program's memory.
-struct Memory {
+struct ProgramMemory {
     window: usize,
     beside: usize,
     rights: Vec<Rights>,
@@ -74,9 +74,9 @@ struct Memory {
     taken: [usize; 2],
 }
 
-impl Memory {
+impl ProgramMemory {
     /// Reserves it once for each thread.
-    fn new() -> Memory {
+    fn new() -> ProgramMemory {
         let all = (WINDOW + BESIDE + 3 * GAP) * PAGE_SIZE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping, which replaces nothing.
@@ -85,7 +85,7 @@ impl Memory {
         let window = base as usize + GAP * PAGE_SIZE;
         let beside = window + (WINDOW + GAP) * PAGE_SIZE;
         let rights = vec![Rights::Write; WINDOW];
-        let memory = Memory { window, beside, rights, taken: [0; 2] };
+        let memory = ProgramMemory { window, beside, rights, taken: [0; 2] };
         memory.protect(memory.beside..memory.beside + BESIDE * PAGE_SIZE, Rights::Write);
         memory
     }
@@ -175,7 +175,7 @@ struct Call {
 type Outcome = (isize, [Vec<u8>; 2], Received);
 
 struct World {
-    memory: Memory,
+    memory: ProgramMemory,
     descriptors: Descriptors,
 }
 
@@ -194,7 +194,7 @@ pub fn play(bytes: &[u8]) {
 impl World {
     fn new() -> World {
         bounce::start_once();
-        World { memory: Memory::new(), descriptors: Descriptors::new() }
+        World { memory: ProgramMemory::new(), descriptors: Descriptors::new() }
     }
 
     fn play(&mut self, choices: &mut Choices<'_>) {

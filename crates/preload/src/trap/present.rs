@@ -12,7 +12,7 @@ use super::{NEVER, Next, ON_FAULT, Record};
 use crate::memory::strings;
 use crate::memory::touch::{SYS_IO_PGETEVENTS, follow, follows, touch};
 use crate::memory::vectors::VECTOR_MAX;
-use crate::pool::Access;
+use crate::pool::KernelAccess;
 use crate::sys::failure;
 use crate::{memory, pool};
 use overspill_os::{PAGE_SIZE, seccomp};
@@ -41,7 +41,7 @@ pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
     if has_sixth(record.number, &arguments) {
         // The kernel is to say what it says of memory that is not there.
         let is_nowhere =
-            |at: usize| pool::contains(at) && pool::accessible(at..at + 1, Access::Read) == 0;
+            |at: usize| pool::contains(at) && pool::accessible(at..at + 1, KernelAccess::Read) == 0;
         arguments
             .iter_mut()
             .filter(|argument| is_nowhere(**argument))

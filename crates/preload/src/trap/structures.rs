@@ -10,7 +10,7 @@ use super::bounce::{self, Buffer};
 use super::{ALWAYS, Next, Record, present, untag};
 use crate::memory::touch::{SYS_IO_PGETEVENTS, touch};
 use crate::memory::vectors;
-use crate::pool::Access;
+use crate::pool::KernelAccess;
 use crate::sys::failure;
 use crate::{memory, pool};
 
@@ -188,7 +188,8 @@ struct Copied {
 
 /// Bytes of a path with its end; None where it has none, or a longer one than can be (PATH_MAX).
 fn path_len(start: usize) -> Option<usize> {
-    let most = pool::accessible(start..start.checked_add(libc::PATH_MAX as usize)?, Access::Read);
+    let most =
+        pool::accessible(start..start.checked_add(libc::PATH_MAX as usize)?, KernelAccess::Read);
     // SAFETY: the program may read so many bytes.
     let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, most) };
     bytes.iter().position(|byte| *byte == 0).map(|end| end + 1)
@@ -212,14 +213,14 @@ fn copies(list: &[Argument], arguments: &[usize; 6]) -> ArgumentList {
     let managed = list.iter().filter(|argument| pool::contains(arguments[argument.at]));
     managed
         .map(|argument| {
-            let is_writable = || usable(*argument, arguments, Access::Write).is_some();
+            let is_writable = || usable(*argument, arguments, KernelAccess::Write).is_some();
             Argument { out: argument.out && (!argument.at_will || is_writable()), ..*argument }
         })
         .collect()
 }
 
 /// Bytes of an argument; None where the program may not access all of them.
-fn usable(argument: Argument, arguments: &[usize; 6], access: Access) -> Option<usize> {
+fn usable(argument: Argument, arguments: &[usize; 6], access: KernelAccess) -> Option<usize> {
     let (start, len) = (arguments[argument.at], len(argument, arguments)?);
     (pool::accessible(start..start.checked_add(len)?, access) >= len).then_some(len)
 }
@@ -230,7 +231,7 @@ pub fn measure(list: &[Argument], arguments: &[usize; 6]) -> Option<usize> {
     // would.
     let mut total = size_of::<[Copied; MOST]>() + 16;
     for argument in copies(list, arguments).iter() {
-        let access = if argument.out { Access::Write } else { Access::Read };
+        let access = if argument.out { KernelAccess::Write } else { KernelAccess::Read };
         let len = usable(*argument, arguments, access)?;
         let copies = if argument.out { 2 } else { 1 };
         let room = len.checked_next_multiple_of(16)?.checked_add(16)?.checked_mul(copies)?;

@@ -24,7 +24,7 @@ const MOST: usize = 256;
 /// What is kept of a call in its buffer.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Held {
+struct HeldBuffers {
     /// Requests that the kernel has taken before.
     done: usize,
     count: usize,
@@ -38,7 +38,7 @@ pub fn begin(record: &mut Record, arguments: [usize; 6]) -> Option<Next> {
 
 /// Prepares the call for all requests but the first `done`.
 fn submit(record: &mut Record, mut arguments: [usize; 6], done: usize) -> Option<Next> {
-    let place = bounce::claim(record, size_of::<Held>())?.array::<Held>(1)?;
+    let place = bounce::claim(record, size_of::<HeldBuffers>())?.array::<HeldBuffers>(1)?;
     // SAFETY: room for one; all of it is numbers.
     let held = unsafe {
         place.write_bytes(0, 1);
@@ -74,7 +74,7 @@ fn submit(record: &mut Record, mut arguments: [usize; 6], done: usize) -> Option
 /// After the call.
 pub fn finish(record: &mut Record) -> Next {
     // SAFETY: made by `begin`.
-    let held = unsafe { &*Buffer::of(record).first::<Held>() };
+    let held = unsafe { &*Buffer::of(record).first::<HeldBuffers>() };
     for (start, end) in &held.ranges[..held.count] {
         pool::release(Range { start: *start, end: *end });
     }

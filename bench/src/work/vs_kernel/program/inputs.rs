@@ -1,8 +1,8 @@
 //! What programs read: lines to sort, sources to compile, a query. Made in sequence from a fixed
 //! seed, the same each time.
 
-use crate::machine::swap_dir::make;
-use crate::measure::{Failing, Failure};
+use crate::machine::*;
+use crate::measure::*;
 use overspill_bench::contents::Random;
 use std::fs;
 use std::io::{BufWriter, Write};

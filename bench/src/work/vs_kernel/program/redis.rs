@@ -1,9 +1,7 @@
 //! The client of a redis-server: fills it, has redis-benchmark read at random, and reads everything
 //! back, all with the tools of Redis.
 
-use crate::measure::child::Printed;
-use crate::measure::host::entry;
-use crate::measure::{Failing, Failure, fail};
+use crate::measure::*;
 use overspill_bench::contents::Contents;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufWriter, Write};
@@ -29,7 +27,7 @@ pub struct Client {
     keys: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Served {
     /// Of the reads at random.
     pub elapsed: Duration,
@@ -37,7 +35,7 @@ pub struct Served {
     pub cpu_s: [f64; 2],
     /// Nanoseconds of a request: the median, and what all but one in a hundred took at most; of
     /// programs with a client.
-    pub percentiles_ns: Option<[f64; 2]>,
+    pub percentiles_ns: Vec<f64>,
     /// Of all values, read back afterwards.
     pub checksum: u32,
 }
@@ -74,10 +72,9 @@ impl Client {
         let printed = self.ask("redis-benchmark", &reads, |_| Ok(()))?;
         let elapsed = began.elapsed();
         let after = self.cpu_s()?;
-        let percentiles_ns = percentiles(&printed.text());
-        if percentiles_ns.is_none() {
+        let Some(percentiles_ns) = percentiles(&printed.text()) else {
             fail!("redis-benchmark printed no percentiles: {}", printed.text());
-        }
+        };
         // 3. Every value is what it was.
         let values = self.ask("redis-cli", &[], |input| {
             (0..self.keys).step_by(AT_ONCE as usize).try_for_each(|first| {
@@ -159,7 +156,7 @@ fn set(out: &mut impl Write, key: u64, value: &[u8]) -> io::Result<()> {
 
 /// Nanoseconds of the median and the 99th percentile, of what redis-benchmark prints as CSV in
 /// milliseconds.
-fn percentiles(csv: &str) -> Option<[f64; 2]> {
+fn percentiles(csv: &str) -> Option<Vec<f64>> {
     let fields = |line: &str| {
         line.split("\",\"").map(|field| field.trim_matches('"').to_owned()).collect::<Vec<_>>()
     };
@@ -167,7 +164,7 @@ fn percentiles(csv: &str) -> Option<[f64; 2]> {
     let (head, values) = (fields(lines.next()?), fields(lines.next()?));
     let of =
         |name: &str| values.get(head.iter().position(|field| field == name)?)?.parse::<f64>().ok();
-    Some([of("p50_latency_ms")? * 1e6, of("p99_latency_ms")? * 1e6])
+    Some(vec![of("p50_latency_ms")? * 1e6, of("p99_latency_ms")? * 1e6])
 }
 
 #[cfg(test)]
@@ -178,7 +175,7 @@ mod tests {
     fn percentiles_are_found_by_their_names() {
         let csv = "\"test\",\"rps\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\"\n\
                    \"GET key:__rand_int__\",\"9\",\"0.5\",\"1\",\"2.25\"\n";
-        assert_eq!(percentiles(csv), Some([5e5, 2.25e6]));
+        assert_eq!(percentiles(csv), Some(vec![5e5, 2.25e6]));
         assert_eq!(percentiles("\"test\"\n"), None);
     }
 

@@ -1,6 +1,6 @@
 //! What a job did between two moments, and what it holds at the second.
 
-use crate::control::protocol::Stats;
+use crate::control::protocol::JobStats;
 use overspill::stats::{Counter, Latencies, Pressure};
 use overspill::units::Bytes;
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ pub struct Sample {
 
 impl Sample {
     /// From what job said at two moments; at the beginning, when it had said nothing, all is zero.
-    pub fn new(job: u32, before: &Stats, now: &Stats) -> Sample {
+    pub fn new(job: u32, before: &JobStats, now: &JobStats) -> Sample {
         let (pressure, pressure_before) = (now.pressure(), before.pressure());
         Sample {
             job,
@@ -156,10 +156,10 @@ pub mod tests {
     use crate::control::protocol::Waited;
     use proptest::prelude::*;
 
-    pub fn stats(elapsed_ms: u64, counters: &[(Counter, u64)]) -> Stats {
+    pub fn stats(elapsed_ms: u64, counters: &[(Counter, u64)]) -> JobStats {
         let counters =
             counters.iter().map(|(counter, value)| (counter.name().to_owned(), *value)).collect();
-        Stats { elapsed_us: elapsed_ms * 1000, processes: 1, counters, ..Stats::default() }
+        JobStats { elapsed_us: elapsed_ms * 1000, processes: 1, counters, ..JobStats::default() }
     }
 
     #[test]
@@ -168,7 +168,7 @@ pub mod tests {
         let mut second = stats(6_000, &[(Counter::PgFault, 1_800), (Counter::PgMajFault, 100)]);
         second.pressure = [Waited { total_us: 500_000, ..Waited::default() }, Waited::default()];
         second.latency = vec![Vec::new(), vec![(30, 5)]];
-        let sample = Sample::new(1, &Stats::default(), &first);
+        let sample = Sample::new(1, &JobStats::default(), &first);
         assert_eq!(
             (sample.rate(Counter::PgFault), sample.minor_rate(), sample.elapsed.as_secs()),
             (200.0, 150.0, 4)
@@ -223,7 +223,7 @@ pub mod tests {
             (Counter::CompressedPoolBytes, 1 << 20),
             (Counter::PswpOut, 300),
         ];
-        let json = Sample::new(7, &Stats::default(), &stats(2_000, &counters))
+        let json = Sample::new(7, &JobStats::default(), &stats(2_000, &counters))
             .json(Duration::from_millis(1_500));
         assert_eq!(
             (&json["job"], &json["time_s"], &json["interval_s"]),

@@ -145,10 +145,10 @@ fn whole(value: f64) -> String {
 mod tests {
     use super::super::sample::tests::stats;
     use super::*;
-    use crate::control::protocol::Stats;
+    use crate::control::protocol::JobStats;
 
     fn sample(counters: &[(Counter, u64)]) -> Sample {
-        Sample::new(1, &Stats::default(), &stats(2_000, counters))
+        Sample::new(1, &JobStats::default(), &stats(2_000, counters))
     }
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
     fn times_are_told_by_kind() {
         let mut now = stats(1_000, &[]);
         now.latency = vec![vec![(56, 3)], Vec::new(), Vec::new(), vec![(120, 1)]];
-        let text = latency(&Sample::new(1, &Stats::default(), &now));
+        let text = latency(&Sample::new(1, &JobStats::default(), &now));
         let words: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[0], ["faults", "count", "p50", "p90", "p99", "p99.9", "max", "together"]);

@@ -8,15 +8,15 @@ const NO_ROOM: SwapsOutcome = SwapsOutcome { no_room: true, ..DONE };
 const NOT_OPENED: SwapsOutcome = SwapsOutcome { not_opened: true, ..DONE };
 
 /// A job with devices, and processes that say what the test has them say.
-struct Job {
+struct TestJob {
     swaps: Swaps,
     processes: Vec<(u32, Stats)>,
     dir: PathBuf,
 }
 
-impl Job {
+impl TestJob {
     /// With `devices` directories "a", "b" and so on, and so many processes that have them open.
-    fn new(name: &str, devices: usize, processes: u32) -> Job {
+    fn new(name: &str, devices: usize, processes: u32) -> TestJob {
         // In the directory of the build, which is on a disk.
         let dir =
             std::env::current_exe().unwrap().parent().unwrap().join(format!("swaps-test-{name}"));
@@ -31,7 +31,7 @@ impl Job {
         let table = JobTable::create(std::os::fd::AsFd::as_fd(&file)).unwrap();
         let swaps = Swaps::new(&specs, table, run_dir);
         let processes = (1..=processes).map(|pid| (pid, Stats::anonymous().unwrap())).collect();
-        let job = Job { swaps, processes, dir };
+        let job = TestJob { swaps, processes, dir };
         job.processes.iter().for_each(|(_, stats)| job.open(stats));
         job
     }
@@ -116,7 +116,7 @@ impl Job {
     }
 }
 
-impl Drop for Job {
+impl Drop for TestJob {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.dir);
     }
@@ -126,7 +126,7 @@ use SwapOutcome::*;
 
 #[test]
 fn a_device_is_out_of_use_when_every_process_says_so() {
-    let mut job = Job::new("off", 2, 2);
+    let mut job = TestJob::new("off", 2, 2);
     // It has lost some with another device before.
     job.done(&[1], SwapsOutcome { lost_pages: 5, ..DONE });
     let change = job.remove("a").unwrap();
@@ -156,7 +156,7 @@ fn a_device_is_out_of_use_when_every_process_says_so() {
 
 #[test]
 fn without_room_it_is_put_back_where_it_was() {
-    let mut job = Job::new("no-room", 2, 3);
+    let mut job = TestJob::new("no-room", 2, 3);
     let change = job.remove("a").unwrap();
     job.done(&[0], DONE);
     job.stuck(1, NO_ROOM);
@@ -174,7 +174,7 @@ fn without_room_it_is_put_back_where_it_was() {
 
 #[test]
 fn what_is_called_off_is_over_when_all_is_as_before() {
-    let mut job = Job::new("cancel", 2, 2);
+    let mut job = TestJob::new("cancel", 2, 2);
     let change = job.remove("b").unwrap();
     job.processes[0].1.set_swaps_left(7);
     job.done(&[1], DONE);
@@ -197,7 +197,7 @@ fn what_is_called_off_is_over_when_all_is_as_before() {
 
 #[test]
 fn two_changes_at_once_each_have_their_own_device_in_mind() {
-    let mut job = Job::new("both", 2, 2);
+    let mut job = TestJob::new("both", 2, 2);
     let (a, b) = (job.remove("a").unwrap(), job.remove("b").unwrap());
     assert_eq!(job.listed(), "");
     // The first process is done with both; in the second one stays, and it is not "a".
@@ -214,7 +214,7 @@ fn two_changes_at_once_each_have_their_own_device_in_mind() {
 
 #[test]
 fn who_is_done_does_not_wait_for_anothers_device() {
-    let mut job = Job::new("ahead", 2, 1);
+    let mut job = TestJob::new("ahead", 2, 1);
     let a = job.remove("a").unwrap();
     job.processes[0].1.set_swaps_left(100);
     let b = job.remove("b").unwrap();
@@ -233,7 +233,7 @@ fn who_is_done_does_not_wait_for_anothers_device() {
 
 #[test]
 fn a_device_that_no_process_can_open_is_taken_off_again() {
-    let mut job = Job::new("refused", 1, 2);
+    let mut job = TestJob::new("refused", 1, 2);
     let change = job.add("@/b,label=x").unwrap();
     assert_eq!(job.listed(), "a0 b1");
     job.stuck(0, NOT_OPENED);
@@ -253,7 +253,7 @@ fn a_device_that_no_process_can_open_is_taken_off_again() {
 
 #[test]
 fn without_processes_a_change_is_over_at_once() {
-    let mut job = Job::new("nobody", 1, 0);
+    let mut job = TestJob::new("nobody", 1, 0);
     let (off, on) = (job.remove("a").unwrap(), job.add("@/b").unwrap());
     assert_eq!((job.state(off), job.state(on)), ((Some(Done), true, 0), (Some(Done), true, 0)));
     assert_eq!(job.listed(), "b1");
@@ -261,7 +261,7 @@ fn without_processes_a_change_is_over_at_once() {
 
 #[test]
 fn changes_that_are_over_are_forgotten_by_and_by() {
-    let mut job = Job::new("many", 0, 0);
+    let mut job = TestJob::new("many", 0, 0);
     let first = job.add("ram:4M").unwrap();
     for _ in 0..CHANGES_KEPT {
         job.remove("ram").unwrap();
@@ -273,7 +273,7 @@ fn changes_that_are_over_are_forgotten_by_and_by() {
 
 #[test]
 fn what_cannot_be_added_is_refused_with_the_reason() {
-    let mut job = Job::new("refusals", 1, 1);
+    let mut job = TestJob::new("refusals", 1, 1);
     std::fs::write(job.dir.join("data"), "somebody's").unwrap();
     let mut refused = |text: &str, part: &str| {
         let sentence = job.add(text).unwrap_err();
@@ -303,7 +303,7 @@ fn what_cannot_be_added_is_refused_with_the_reason() {
 
 #[test]
 fn devices_are_found_by_path_label_and_uuid() {
-    let mut job = Job::new("names", 2, 1);
+    let mut job = TestJob::new("names", 2, 1);
     job.add("ram:4M,label=fast").unwrap();
     job.add("ram:4M").unwrap();
     job.done(&[0], DONE);
@@ -347,7 +347,7 @@ fn devices_are_found_by_path_label_and_uuid() {
 
 #[test]
 fn figures_are_those_of_all_processes() {
-    let mut job = Job::new("figures", 2, 2);
+    let mut job = TestJob::new("figures", 2, 2);
     job.add("ram:1M,prio=4").unwrap();
     job.add("ram:1M").unwrap();
     job.done(&[0, 1], DONE);
@@ -366,7 +366,7 @@ fn figures_are_those_of_all_processes() {
         id: 1,
     });
     job.processes[1].1.device(4).set(DeviceFigure::Used, 100);
-    let told = |job: &mut Job| -> Vec<_> {
+    let told = |job: &mut TestJob| -> Vec<_> {
         let devices = job.with(|swaps, processes| swaps.devices(processes));
         let of = |device: &SwapDevice| {
             (device.id, device.priority, device.used_bytes >> 12, device.size_bytes >> 20)

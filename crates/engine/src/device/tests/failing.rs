@@ -6,7 +6,7 @@ use overspill_os::uring::{Data, Op};
 
 /// A disk that fails on demand.
 #[derive(Debug, Default)]
-pub(super) struct Faults {
+pub(super) struct FailingDisk {
     /// Operations until one fails.
     writes: AtomicI64,
     /// Operations until as many as `reads_failing` fail.
@@ -25,15 +25,15 @@ pub(super) struct Faults {
     bad_byte: AtomicU64,
 }
 
-impl Faults {
-    pub(super) fn none(space: u64, errno: Errno) -> Faults {
-        Faults {
+impl FailingDisk {
+    pub(super) fn none(space: u64, errno: Errno) -> FailingDisk {
+        FailingDisk {
             writes: AtomicI64::new(i64::MAX),
             reads: AtomicI64::new(i64::MAX),
             space: AtomicU64::new(space),
             bad_byte: AtomicU64::new(u64::MAX),
             errno: AtomicI64::new(errno.raw_os_error() as i64),
-            ..Faults::default()
+            ..FailingDisk::default()
         }
     }
 }
@@ -41,7 +41,7 @@ impl Faults {
 #[derive(Debug)]
 pub(super) struct Faulty {
     pub(super) disk: Direct,
-    pub(super) faults: Arc<Faults>,
+    pub(super) faults: Arc<FailingDisk>,
 }
 
 impl BlockIo for Faulty {
@@ -101,8 +101,8 @@ impl BlockIo for Faulty {
 }
 
 /// A device in `dir` of 64 MiB on a disk with `space` bytes left.
-fn faulty(dir: &Dir, space: u64, errno: Errno) -> (SwapDevices, Arc<Faults>, Stats) {
-    let faults = Arc::new(Faults::none(space, errno));
+fn faulty(dir: &Dir, space: u64, errno: Errno) -> (SwapDevices, Arc<FailingDisk>, Stats) {
+    let faults = Arc::new(FailingDisk::none(space, errno));
     let (ours, stats) = (faults.clone(), Stats::anonymous().unwrap());
     let make_io: MakeIo = Box::new(move |file, queue| {
         Box::new(Faulty { disk: Direct { file, queue }, faults: ours.clone() })

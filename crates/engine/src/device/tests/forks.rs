@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn processes_that_share_a_file_never_get_the_same_slots() {
-    let dir = Dir::new("lease");
+    let dir = Dir::new("locks");
     let path = dir.file("swap");
     let (one, two) = (open(&path, 128 << 20), open(&path, None));
     let mut runs = [Vec::new(), Vec::new()];
@@ -21,8 +21,8 @@ fn processes_that_share_a_file_never_get_the_same_slots() {
     assert!(runs.iter().flatten().flat_map(|run| run.slots()).all(|slot| seen.insert(slot)));
     assert_eq!(seen.len(), (128 << 8) - 1, "all of the device is used");
     assert_eq!(one.capacity_pages() + two.capacity_pages(), seen.len() as u64);
-    // Leases end with their process, and are found free when asked for again; and when allotments
-    // are empty.
+    // Ownership ends with the process, and what it had is found free when asked for again; so it is
+    // when allotments are empty.
     drop(one);
     assert_eq!(two.alloc_run(1), None, "not asked again at once");
     std::thread::sleep(Duration::from_millis(1100));
@@ -106,13 +106,13 @@ fn a_parent_uses_freed_slots_again_when_its_children_have_gone() {
 }
 
 #[test]
-fn a_child_without_descriptor_or_lease_gets_errors_and_not_foreign_data() {
+fn a_child_without_descriptor_or_lock_gets_errors_and_not_foreign_data() {
     let dir = Dir::new("lost");
     let path = dir.file("swap");
     let parent = open(&path, 64 << 20);
     let run = parent.alloc_run(8).unwrap();
     write(&parent, run, 1).unwrap();
-    // The parent's leases were not made shareable: the child cannot hold them.
+    // The parent's locks were not made shareable: the child cannot hold them.
     let (child, errors) = fork(&parent, &[spec(&path, 64 << 20)], false);
     assert_eq!(errors, [SwapError::Lost(path.clone())]);
     assert_eq!(
@@ -200,7 +200,7 @@ fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
     for generation in 1..4 {
         let parent = processes.last().unwrap();
         let child = parent.copied_by_fork();
-        parent.share_leases();
+        parent.share_locks();
         let lend =
             |(index, area): (usize, Arc<Area>)| SwapDevices::lend(index, &area, None).unwrap().0;
         let inherited = parent.areas().map(lend).collect();
@@ -241,18 +241,18 @@ fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
     assert_eq!(processes[0].table.get(0).unwrap().take_part(), Some(1));
 }
 
-/// The steps of a fork, without one; leases are shared with the child only if `leases`.
+/// The steps of a fork, without one; locks are shared with the child only if `shares`.
 pub(super) fn fork(
     parent: &SwapDevices,
     specs: &[SwapSpec],
-    leases: bool,
+    shares: bool,
 ) -> (SwapDevices, Vec<SwapError>) {
-    if leases {
-        parent.share_leases();
+    if shares {
+        parent.share_locks();
     }
     let reopen = |(index, area): (usize, Arc<Area>)| {
         let file = area.file().reopen().unwrap();
-        assert_eq!(area.hold_leases(&file), leases);
+        assert_eq!(area.hold_locks(&file), shares);
         InheritedDevice { index, file, own_locks: true, part: None }
     };
     let inherited = parent.areas().map(reopen).collect();

@@ -218,8 +218,8 @@ fn a_part_of_a_file_is_discarded_before_it_is_first_used() {
         std::fs::read(&path).unwrap()[place..place + 4096].iter().any(|byte| *byte != 0)
     };
     assert!(old(4096) && old(32 << 20));
-    // With the first run an allotment of a MiB or more is leased and discarded; the header and the
-    // rest stay.
+    // With the first run an allotment of a MiB or more is acquired and discarded; the header and
+    // the rest stay.
     let second = open(",discard=once");
     let run = second.alloc_run(1).unwrap();
     assert!(!old(run.first.offset() as usize * PAGE_SIZE) && old(32 << 20) && old(0));
@@ -231,7 +231,7 @@ fn a_part_of_a_file_is_discarded_before_it_is_first_used() {
 fn a_device_that_cannot_discard_goes_on_without() {
     let dir = Dir::new("no-discard");
     let stats = Stats::anonymous().unwrap();
-    let faults = Arc::new(Faults::none(u64::MAX, Errno::IO));
+    let faults = Arc::new(FailingDisk::none(u64::MAX, Errno::IO));
     let ours = faults.clone();
     let make_io: MakeIo = Box::new(move |file, queue| {
         Box::new(Faulty { disk: Direct { file, queue }, faults: ours.clone() })

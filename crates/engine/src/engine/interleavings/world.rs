@@ -13,7 +13,7 @@ use crate::stats::Stats;
 use crate::swap::batch::Batch;
 use crate::units::{Bytes, FrameId, PAGE_SHIFT, PageIndex};
 use overspill_os::backing::Backing;
-use overspill_os::backing::simulated::{Content, Hold, Missing, Simulated};
+use overspill_os::backing::simulated::{Content, Hold, Missing, SimulatedTables};
 use overspill_os::signal::Outcome;
 use overspill_os::uffd::FaultEvent;
 use overspill_os::vm::{Prot, advice};
@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex};
 /// An engine, and the pages that the threads of a model use. It serves one exploration: what one
 /// schedule leaves of it is empty, and the next begins with that.
 pub struct World {
-    pub engine: Arc<Engine<Simulated>>,
+    pub engine: Arc<Engine<SimulatedTables>>,
     /// The first page, and how many.
     first: PageIndex,
     pages: usize,
@@ -59,7 +59,7 @@ impl World {
         let memory = |settings: &MemorySettings, stats| {
             let settings = MemorySettings { memory_max: settings.memory, ..settings.clone() };
             Memory::over(&settings, stats, || {
-                Ok(Simulated::new(true, explore::point, explore::wait))
+                Ok(SimulatedTables::new(true, explore::point, explore::wait))
             })
         };
         let engine = Engine::over(config, stats, memory).unwrap();
@@ -84,7 +84,7 @@ impl World {
         self.engine.memory.address_range(self.pages(pages))
     }
 
-    fn backing(&self) -> &Simulated {
+    fn backing(&self) -> &SimulatedTables {
         &self.engine.memory.frames.backing
     }
 

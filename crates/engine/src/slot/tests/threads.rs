@@ -14,8 +14,8 @@ impl Disk for SlowDisk {
     fn is_shared(&self) -> bool {
         self.disk.is_shared()
     }
-    fn lease(&self, bytes: Range<u64>) -> bool {
-        self.disk.lease(bytes)
+    fn acquire(&self, bytes: Range<u64>) -> bool {
+        self.disk.acquire(bytes)
     }
     fn gives_back(&self) -> bool {
         self.disk.gives_back()
@@ -76,10 +76,8 @@ fn on_threads(threads: usize, call: impl Fn(usize) + Sync) {
 fn threads_never_share_a_slot() {
     for settings in all_settings() {
         // So small that clusters are fought over, and space runs out now and then.
-        let (map, disk) = (
-            map_of(16 << 9, 1, settings, 4),
-            TestDisk { keeps_leases: true, ..TestDisk::default() },
-        );
+        let (map, disk) =
+            (map_of(16 << 9, 1, settings, 4), TestDisk { keeps_all: true, ..TestDisk::default() });
         let taken: Vec<AtomicU64> = (0..16 << 3).map(|_| AtomicU64::new(0)).collect();
         let claim = |(offset, len): Run| {
             for slot in offset..offset + len as u64 {

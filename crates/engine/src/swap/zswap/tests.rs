@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::units::PAGE_SIZE;
-use overspill_os::list::{List, Room};
+use overspill_os::list::{List, ListRoom};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = (Step, usize, u64, usize)> {
 
 /// A list of so many entries at most.
 fn room_for(entries: usize) -> List<(SlotId, Object)> {
-    Room::new(Room::bytes::<(SlotId, Object)>(entries)).unwrap().list(entries)
+    ListRoom::new(ListRoom::bytes::<(SlotId, Object)>(entries)).unwrap().list(entries)
 }
 
 fn object(number: u64) -> Object {

@@ -1,8 +1,8 @@
 //! sendto and recvfrom.
 
 use super::{
-    ADDRESS_MAX, CHUNK, Shape, copy_out, is_stream, is_usable, job, new_job, overhead, replace,
-    usable,
+    ADDRESS_MAX, CHUNK, Shape, copy_out, is_stream, is_usable, new_pending, overhead, pending,
+    replace, usable,
 };
 use crate::sys::{failure, is_failure};
 use crate::trap::bounce::{self, Buffer};
@@ -27,19 +27,19 @@ pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option
         false => 0,
     };
     let mut buffer = bounce::claim(record, overhead(1) + room + ADDRESS_MAX + 2 * PAGE_SIZE)?;
-    let job = new_job(&mut buffer, arguments)?;
-    job.whole = buffer.array::<iovec>(1)?;
-    job.parts = buffer.array::<iovec>(1)?;
+    let pending = new_pending(&mut buffer, arguments)?;
+    pending.whole = buffer.array::<iovec>(1)?;
+    pending.parts = buffer.array::<iovec>(1)?;
     // SAFETY: room for one.
-    unsafe { job.whole.write(single) };
-    (job.count, job.total) = (1, len);
-    job.goes_on = parts && (!shape.input || flags & libc::MSG_WAITALL as usize != 0);
+    unsafe { pending.whole.write(single) };
+    (pending.count, pending.total) = (1, len);
+    pending.goes_on = parts && (!shape.input || flags & libc::MSG_WAITALL as usize != 0);
     // The address and its length: as they are where they are not managed.
-    job.timeout = [address, address_len];
+    pending.timeout = [address, address_len];
     if shape.input {
         // Where the length is not there the kernel says so, when it comes to that.
         if pool::contains(address_len) && usable(address_len, size_of::<u32>(), true).is_none() {
-            job.timeout[1] = NOWHERE;
+            pending.timeout[1] = NOWHERE;
         } else if (pool::contains(address) || pool::contains(address_len))
             && let Some(len) = memory::read::<u32>(address_len)
         {
@@ -47,13 +47,13 @@ pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option
             let copy = buffer.array::<u32>(1)?;
             // SAFETY: room for one.
             unsafe { copy.write(len) };
-            (job.timeout[1], job.room) = (copy as usize, len);
+            (pending.timeout[1], pending.room) = (copy as usize, len);
         }
-        if pool::contains(address) && job.timeout[1] == 0 {
-            job.timeout[0] = NOWHERE;
+        if pool::contains(address) && pending.timeout[1] == 0 {
+            pending.timeout[0] = NOWHERE;
         } else if pool::contains(address) {
-            usable(address, (job.room as usize).min(ADDRESS_MAX), true)?;
-            job.timeout[0] = buffer.array::<u8>(ADDRESS_MAX)? as usize;
+            usable(address, (pending.room as usize).min(ADDRESS_MAX), true)?;
+            pending.timeout[0] = buffer.array::<u8>(ADDRESS_MAX)? as usize;
         }
     } else if pool::contains(address) {
         let len = address_len as u32 as usize;
@@ -64,44 +64,53 @@ pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option
         let copy = buffer.array::<u8>(ADDRESS_MAX)?;
         // SAFETY: the program may read so many bytes.
         unsafe { std::ptr::copy_nonoverlapping(address as *const u8, copy, len) };
-        job.timeout[0] = copy as usize;
+        pending.timeout[0] = copy as usize;
     }
-    job.used = buffer.used();
+    pending.used = buffer.used();
     Some(hand_over(record, shape))
 }
 
 fn hand_over(record: &mut Record, shape: Shape) -> Next {
     let mut buffer = Buffer::of(record);
-    let job = job(record);
-    buffer.cut(job.used);
-    let most = if job.goes_on { (job.total - job.done).min(CHUNK) } else { job.total };
-    let (_, bytes) = replace(&mut buffer, job.whole, 1, job.parts, job.done, most, shape);
-    job.handed = bytes;
+    let pending = pending(record);
+    buffer.cut(pending.used);
+    let most =
+        if pending.goes_on { (pending.total - pending.done).min(CHUNK) } else { pending.total };
+    let (_, bytes) =
+        replace(&mut buffer, pending.whole, 1, pending.parts, pending.done, most, shape);
+    pending.handed = bytes;
     record.finish = ALWAYS;
     // SAFETY: one part.
-    let part = unsafe { *job.parts };
-    let [fd, _, _, flags, _, _] = job.arguments;
-    Next::Call([fd, part.iov_base as usize, part.iov_len, flags, job.timeout[0], job.timeout[1]])
+    let part = unsafe { *pending.parts };
+    let [fd, _, _, flags, _, _] = pending.arguments;
+    Next::Call([
+        fd,
+        part.iov_base as usize,
+        part.iov_len,
+        flags,
+        pending.timeout[0],
+        pending.timeout[1],
+    ])
 }
 
 /// After the call.
 pub fn finish(record: &mut Record, shape: Shape) -> Next {
-    let job = job(record);
+    let pending = pending(record);
     let result = record.result;
     if is_failure(result) {
-        return job.end_early(result);
+        return pending.end_early(result);
     }
     if shape.input {
-        copy_out(job.whole, 1, job.parts, job.done, result.min(job.handed));
-        let [_, _, _, _, address, address_len] = job.arguments;
-        if address != 0 && job.timeout[1] != address_len {
-            let [copy, len] = job.timeout;
+        copy_out(pending.whole, 1, pending.parts, pending.done, result.min(pending.handed));
+        let [_, _, _, _, address, address_len] = pending.arguments;
+        if address != 0 && pending.timeout[1] != address_len {
+            let [copy, len] = pending.timeout;
             // SAFETY: the kernel has written both copies; the program has as much room for the
             // address as was checked, and has handed over the place of the length.
             unsafe {
                 let len = (len as *const u32).read();
                 if copy != address {
-                    let bytes = (len.min(job.room) as usize).min(ADDRESS_MAX);
+                    let bytes = (len.min(pending.room) as usize).min(ADDRESS_MAX);
                     std::ptr::copy_nonoverlapping(copy as *const u8, address as *mut u8, bytes);
                 }
                 if !memory::write(address_len, len) {
@@ -110,5 +119,5 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
             }
         }
     }
-    if job.moved(result) { hand_over(record, shape) } else { Next::Result(job.done) }
+    if pending.moved(result) { hand_over(record, shape) } else { Next::Result(pending.done) }
 }

@@ -2,8 +2,8 @@
 //! names.
 
 use super::{
-    ADDRESS_MAX, CHUNK, CONTROL_MAX, Form, Job, Message, Shape, copy_out, copy_vector, is_stream,
-    job, new_job, replace, total, usable,
+    ADDRESS_MAX, CHUNK, CONTROL_MAX, Form, Message, PendingCall, Shape, copy_out, copy_vector,
+    is_stream, new_pending, pending, replace, total, usable,
 };
 use crate::memory::vectors::VECTOR_MAX;
 use crate::sys::{failure, is_failure};
@@ -55,7 +55,7 @@ impl Messages {
     /// How much room copies of the first of them take, and how many these are: as many as fit, and
     /// one in any case. None where one of them is not as it should be.
     fn measure(&self, wanted: usize) -> Option<(usize, usize)> {
-        let (mut room, mut count) = (size_of::<Job>() + 256, 0);
+        let (mut room, mut count) = (size_of::<PendingCall>() + 256, 0);
         for i in 0..wanted {
             let header = self.header(i)?;
             let vectors = header.msg_iovlen;
@@ -79,8 +79,14 @@ impl Messages {
         Some((room, count))
     }
 
-    /// Copies message `i` and all that it names, into the buffer and the job.
-    fn copy(&self, i: usize, shape: Shape, buffer: &mut Buffer, job: &mut Job) -> Option<()> {
+    /// Copies message `i` and all that it names, into the buffer and the pending.
+    fn copy(
+        &self,
+        i: usize,
+        shape: Shape,
+        buffer: &mut Buffer,
+        pending: &mut PendingCall,
+    ) -> Option<()> {
         let before = self.header(i)?;
         let vectors = before.msg_iovlen;
         let whole = copy_vector(buffer, before.msg_iov as usize, vectors, shape.input)?;
@@ -98,15 +104,20 @@ impl Messages {
         }
         let bytes = total(whole, vectors)?;
         let most = self.at_once(bytes);
-        job.used = buffer.used();
+        pending.used = buffer.used();
         let (parts_count, handed) = replace(buffer, whole, vectors, parts, 0, most, shape);
         (copy.msg_iov, copy.msg_iovlen) = (parts, parts_count);
-        (job.total, job.handed) = (bytes, handed);
+        (pending.total, pending.handed) = (bytes, handed);
         let original = self.at(i);
-        // SAFETY: the job has room for so many.
+        // SAFETY: the pending has room for so many.
         unsafe {
-            job.messages.add(i).write(Message { original, before, whole, parts_count: vectors });
-            let place = job.headers.add(i);
+            pending.messages.add(i).write(Message {
+                original,
+                before,
+                whole,
+                parts_count: vectors,
+            });
+            let place = pending.headers.add(i);
             place.write(std::mem::zeroed());
             (*place).msg_hdr = copy;
         }
@@ -126,17 +137,17 @@ pub fn begin(record: &mut Record, shape: Shape, mut arguments: [usize; 6]) -> Op
     let wanted = if many { (arguments[2] as u32 as usize).min(VECTOR_MAX) } else { 1 };
     let (room, count) = messages.measure(wanted)?;
     let mut buffer = bounce::claim(record, room + PAGE_SIZE)?;
-    let job = new_job(&mut buffer, arguments)?;
-    job.count = count;
-    job.messages = buffer.array::<Message>(count)?;
-    job.headers = buffer.array::<mmsghdr>(count)?;
+    let pending = new_pending(&mut buffer, arguments)?;
+    pending.count = count;
+    pending.messages = buffer.array::<Message>(count)?;
+    pending.headers = buffer.array::<mmsghdr>(count)?;
     // 2. A copy of each.
     for i in 0..count {
-        messages.copy(i, shape, &mut buffer, job)?;
+        messages.copy(i, shape, &mut buffer, pending)?;
     }
-    job.goes_on = !many && !shape.input && job.handed < job.total;
+    pending.goes_on = !many && !shape.input && pending.handed < pending.total;
     // 3. The call.
-    arguments[1] = job.headers as usize;
+    arguments[1] = pending.headers as usize;
     if many {
         arguments[2] = count;
         if pool::contains(arguments[4]) && shape.input {
@@ -144,7 +155,7 @@ pub fn begin(record: &mut Record, shape: Shape, mut arguments: [usize; 6]) -> Op
             let copy = buffer.array::<libc::timespec>(1)?;
             // SAFETY: the program may read it.
             unsafe { copy.write((arguments[4] as *const libc::timespec).read_unaligned()) };
-            job.timeout = [arguments[4], copy as usize];
+            pending.timeout = [arguments[4], copy as usize];
             arguments[4] = copy as usize;
         }
     }
@@ -170,25 +181,25 @@ fn copy_block(
 /// After the call.
 pub fn finish(record: &mut Record, shape: Shape) -> Next {
     let many = shape.form == Form::Messages;
-    let job = job(record);
+    let pending = pending(record);
     let result = record.result;
-    if job.timeout[0] != 0 {
+    if pending.timeout[0] != 0 {
         // SAFETY: the program may write there, as was checked.
         unsafe {
-            (job.timeout[0] as *mut libc::timespec)
-                .write_unaligned((job.timeout[1] as *const libc::timespec).read())
+            (pending.timeout[0] as *mut libc::timespec)
+                .write_unaligned((pending.timeout[1] as *const libc::timespec).read())
         };
     }
     if is_failure(result) {
-        return job.end_early(result);
+        return pending.end_early(result);
     }
     let mut written = true;
-    for i in 0..if many { result.min(job.count) } else { 1 } {
+    for i in 0..if many { result.min(pending.count) } else { 1 } {
         // SAFETY: made by [`begin`]; the program may write to all of it that is managed, as was
         // checked.
         unsafe {
-            let Message { original, before, whole, parts_count } = *job.messages.add(i);
-            let mmsghdr { msg_hdr: after, msg_len } = *job.headers.add(i);
+            let Message { original, before, whole, parts_count } = *pending.messages.add(i);
+            let mmsghdr { msg_hdr: after, msg_len } = *pending.headers.add(i);
             if many {
                 written &= memory::write(original + offset_of!(mmsghdr, msg_len), msg_len);
             }
@@ -219,28 +230,28 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
     if !written {
         return Next::Result(failure(libc::EFAULT));
     }
-    if job.moved(result) {
+    if pending.moved(result) {
         return send_more(record, shape);
     }
-    Next::Result(if many { result } else { job.done })
+    Next::Result(if many { result } else { pending.done })
 }
 
 /// The rest of a message on a stream: bytes without control data, which went with the first of
 /// them.
 fn send_more(record: &mut Record, shape: Shape) -> Next {
     let mut buffer = Buffer::of(record);
-    let job = job(record);
+    let pending = pending(record);
     // SAFETY: made by [`begin`], one of each.
     unsafe {
-        let Message { whole, parts_count, .. } = *job.messages;
-        let header = &mut (*job.headers).msg_hdr;
-        buffer.cut(job.used);
-        let most = (job.total - job.done).min(job.handed);
+        let Message { whole, parts_count, .. } = *pending.messages;
+        let header = &mut (*pending.headers).msg_hdr;
+        buffer.cut(pending.used);
+        let most = (pending.total - pending.done).min(pending.handed);
         let (count, bytes) =
-            replace(&mut buffer, whole, parts_count, header.msg_iov, job.done, most, shape);
-        (header.msg_iovlen, job.handed) = (count, bytes);
+            replace(&mut buffer, whole, parts_count, header.msg_iov, pending.done, most, shape);
+        (header.msg_iovlen, pending.handed) = (count, bytes);
         (header.msg_control, header.msg_controllen) = (std::ptr::null_mut(), 0);
-        let [fd, _, flags, ..] = job.arguments;
-        Next::Call([fd, job.headers as usize, flags, 0, 0, 0])
+        let [fd, _, flags, ..] = pending.arguments;
+        Next::Call([fd, pending.headers as usize, flags, 0, 0, 0])
     }
 }

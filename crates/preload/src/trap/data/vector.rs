@@ -1,8 +1,8 @@
 //! read and write, and the same with vectors and offsets.
 
 use super::{
-    CHUNK, Form, Shape, alignment, copy_out, copy_vector, is_file, is_of_messages, is_usable, job,
-    new_job, overhead, replace, total,
+    CHUNK, Form, Shape, alignment, copy_out, copy_vector, is_file, is_of_messages, is_usable,
+    new_pending, overhead, pending, replace, total,
 };
 use crate::memory::vectors::VECTOR_MAX;
 use crate::sys::is_failure;
@@ -29,8 +29,8 @@ pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option
     let most = if bytes > CHUNK && is_of_messages(arguments[0]) { bytes } else { CHUNK };
     let room = bytes.min(most).checked_add(alignment + overhead(count))?;
     let mut buffer = bounce::claim(record, room)?;
-    let job = new_job(&mut buffer, arguments)?;
-    job.whole = if plain {
+    let pending = new_pending(&mut buffer, arguments)?;
+    pending.whole = if plain {
         let whole = buffer.array::<iovec>(1)?;
         // SAFETY: room for one.
         unsafe { whole.write(single) };
@@ -38,54 +38,67 @@ pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option
     } else {
         copy_vector(&mut buffer, arguments[1], count, shape.input)?
     };
-    (job.count, job.most) = (count, most);
-    job.parts = buffer.array::<iovec>(count)?;
-    job.total = total(job.whole, count)?;
-    job.used = buffer.used();
-    job.goes_on = !shape.input || job.total > CHUNK && is_file(arguments[0]);
+    (pending.count, pending.most) = (count, most);
+    pending.parts = buffer.array::<iovec>(count)?;
+    pending.total = total(pending.whole, count)?;
+    pending.used = buffer.used();
+    pending.goes_on = !shape.input || pending.total > CHUNK && is_file(arguments[0]);
     Some(hand_over(record, shape))
 }
 
 /// Makes the call for what has not been moved yet.
 fn hand_over(record: &mut Record, shape: Shape) -> Next {
     let mut buffer = Buffer::of(record);
-    let job = job(record);
-    buffer.cut(job.used);
-    let most = (job.total - job.done).min(job.most);
-    let (count, bytes) =
-        replace(&mut buffer, job.whole, job.count, job.parts, job.done, most, shape);
-    (job.parts_count, job.handed) = (count, bytes);
+    let pending = pending(record);
+    buffer.cut(pending.used);
+    let most = (pending.total - pending.done).min(pending.most);
+    let (count, bytes) = replace(
+        &mut buffer,
+        pending.whole,
+        pending.count,
+        pending.parts,
+        pending.done,
+        most,
+        shape,
+    );
+    (pending.parts_count, pending.handed) = (count, bytes);
     record.finish = ALWAYS;
-    let mut arguments = job.arguments;
+    let mut arguments = pending.arguments;
     let offset = match shape.form {
         Form::Plain(offset) => {
             // SAFETY: a plain call has one part.
-            let part = unsafe { *job.parts };
+            let part = unsafe { *pending.parts };
             (arguments[1], arguments[2]) = (part.iov_base as usize, part.iov_len);
             offset
         }
         Form::Vector(offset) => {
-            (arguments[1], arguments[2]) = (job.parts as usize, count);
+            (arguments[1], arguments[2]) = (pending.parts as usize, count);
             offset
         }
         _ => false,
     };
     // -1 is the file's own position (preadv2).
     if offset && arguments[3] != usize::MAX {
-        arguments[3] += job.done;
+        arguments[3] += pending.done;
     }
     Next::Call(arguments)
 }
 
 /// After the call.
 pub fn finish(record: &mut Record, shape: Shape) -> Next {
-    let job = job(record);
+    let pending = pending(record);
     let result = record.result;
     if is_failure(result) {
-        return job.end_early(result);
+        return pending.end_early(result);
     }
     if shape.input {
-        copy_out(job.whole, job.count, job.parts, job.done, result.min(job.handed));
+        copy_out(
+            pending.whole,
+            pending.count,
+            pending.parts,
+            pending.done,
+            result.min(pending.handed),
+        );
     }
-    if job.moved(result) { hand_over(record, shape) } else { Next::Result(job.done) }
+    if pending.moved(result) { hand_over(record, shape) } else { Next::Result(pending.done) }
 }

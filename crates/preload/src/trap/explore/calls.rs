@@ -1,7 +1,7 @@
 //! The calls, and what they are told by.
 
 use super::descriptors::Descriptors;
-use super::{Call, Choices, Memory};
+use super::{Call, Choices, ProgramMemory};
 use crate::memory::vectors::FILE_VECTORS;
 use libc::{iovec, mmsghdr, msghdr};
 
@@ -9,7 +9,7 @@ use libc::{iovec, mmsghdr, msghdr};
 const VECTOR: usize = 40;
 
 /// Makes up a call.
-pub fn call(choices: &mut Choices<'_>, memory: &mut Memory, fds: &Descriptors) -> Call {
+pub fn call(choices: &mut Choices<'_>, memory: &mut ProgramMemory, fds: &Descriptors) -> Call {
     let fd = choices.one_of(&fds.all()) as usize;
     let kind = choices.byte() % 4;
     let (number, arguments) = match kind {
@@ -38,12 +38,12 @@ fn count(choices: &mut Choices<'_>, count: usize) -> usize {
 }
 
 /// A vector, and how long it is said to be.
-fn vector(choices: &mut Choices<'_>, memory: &mut Memory) -> [usize; 2] {
+fn vector(choices: &mut Choices<'_>, memory: &mut ProgramMemory) -> [usize; 2] {
     let wanted = match choices.byte() % 4 {
         0 => usize::from(choices.byte()) % VECTOR,
         few => usize::from(few),
     };
-    let piece = |choices: &mut Choices<'_>, memory: &mut Memory| iovec {
+    let piece = |choices: &mut Choices<'_>, memory: &mut ProgramMemory| iovec {
         iov_base: memory.data(choices) as *mut _,
         iov_len: choices.len(),
     };
@@ -52,7 +52,7 @@ fn vector(choices: &mut Choices<'_>, memory: &mut Memory) -> [usize; 2] {
 }
 
 /// read and write in all forms, sendto and recvfrom.
-fn plain(choices: &mut Choices<'_>, memory: &mut Memory, fd: usize) -> (i64, [usize; 6]) {
+fn plain(choices: &mut Choices<'_>, memory: &mut ProgramMemory, fd: usize) -> (i64, [usize; 6]) {
     let others = [
         libc::SYS_read,
         libc::SYS_write,
@@ -103,7 +103,7 @@ fn flags(choices: &mut Choices<'_>) -> usize {
     (choices.one_of(&all) | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as usize
 }
 
-impl Memory {
+impl ProgramMemory {
     /// Room for a name that is received.
     fn room(&mut self, choices: &mut Choices<'_>) -> usize {
         if choices.byte().is_multiple_of(4) { 0 } else { self.told(choices, &[0xee; 128]) }
@@ -161,7 +161,7 @@ impl Memory {
 }
 
 /// sendmsg, recvmsg, sendmmsg, recvmmsg.
-fn messages(choices: &mut Choices<'_>, memory: &mut Memory, fd: usize) -> (i64, [usize; 6]) {
+fn messages(choices: &mut Choices<'_>, memory: &mut ProgramMemory, fd: usize) -> (i64, [usize; 6]) {
     let number = choices.one_of(&[
         libc::SYS_sendmsg,
         libc::SYS_recvmsg,
@@ -187,7 +187,7 @@ fn messages(choices: &mut Choices<'_>, memory: &mut Memory, fd: usize) -> (i64, 
 }
 
 /// Calls that wait, without waiting.
-fn waiting(choices: &mut Choices<'_>, memory: &mut Memory, fd: usize) -> (i64, [usize; 6]) {
+fn waiting(choices: &mut Choices<'_>, memory: &mut ProgramMemory, fd: usize) -> (i64, [usize; 6]) {
     let number = choices.one_of(&[
         libc::SYS_poll,
         libc::SYS_ppoll,
@@ -242,7 +242,7 @@ fn waiting(choices: &mut Choices<'_>, memory: &mut Memory, fd: usize) -> (i64, [
 /// Calls that take or tell something.
 fn taking(
     choices: &mut Choices<'_>,
-    memory: &mut Memory,
+    memory: &mut ProgramMemory,
     fd: usize,
     fds: &Descriptors,
 ) -> (i64, [usize; 6]) {

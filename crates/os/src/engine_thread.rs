@@ -14,32 +14,32 @@ const STACK_BYTES: usize = 256 << 10;
 const STACK_BYTES_MAX: usize = 4 << 30;
 
 /// What one thread of the engine is to run.
-pub struct Job {
+pub struct EngineThread {
     /// Its name, of up to 15 bytes.
     pub name: &'static CStr,
     /// What it runs, in the sibling or in this process.
     pub body: Box<dyn FnOnce() + Send>,
 }
 
-impl Job {
+impl EngineThread {
     /// A thread called `name` that runs `body`.
-    pub fn new(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Job {
-        Job { name, body: Box::new(body) }
+    pub fn new(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> EngineThread {
+        EngineThread { name, body: Box::new(body) }
     }
 }
 
-impl std::fmt::Debug for Job {
+impl std::fmt::Debug for EngineThread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Job").field(&self.name).finish()
+        f.debug_tuple("EngineThread").field(&self.name).finish()
     }
 }
 
 /// Starts an engine thread of this process. It is born with all signals blocked, so that none of
 /// the program's handlers ever runs on it, and is the engine's from its first instruction: not
 /// through std, which allocates on a new thread before its body runs.
-pub(crate) fn spawn_here(job: Job) -> Result<(), Errno> {
+pub(crate) fn spawn_here(started: EngineThread) -> Result<(), Errno> {
     let _blocked = Blocked::all();
-    let job = Box::into_raw(Box::new(job));
+    let started = Box::into_raw(Box::new(started));
     // SAFETY: 1. the attributes live through the call; 2. `run` takes the box over, once, unless no
     // thread was made;
     // 3. the thread is detached: nobody joins it.
@@ -51,7 +51,7 @@ pub(crate) fn spawn_here(job: Job) -> Result<(), Errno> {
         let mut bytes = STACK_BYTES;
         let failed = loop {
             libc::pthread_attr_setstacksize(&mut attributes, bytes);
-            let failed = libc::pthread_create(&mut thread, &attributes, run, job.cast());
+            let failed = libc::pthread_create(&mut thread, &attributes, run, started.cast());
             bytes *= 4;
             if failed != libc::EINVAL || bytes > STACK_BYTES_MAX {
                 break failed;
@@ -59,19 +59,19 @@ pub(crate) fn spawn_here(job: Job) -> Result<(), Errno> {
         };
         libc::pthread_attr_destroy(&mut attributes);
         if failed != 0 {
-            drop(Box::from_raw(job));
+            drop(Box::from_raw(started));
         }
         failed
     };
     if failed == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(failed)) }
 }
 
-extern "C" fn run(job: *mut libc::c_void) -> *mut libc::c_void {
+extern "C" fn run(started: *mut libc::c_void) -> *mut libc::c_void {
     tls::mark_engine_thread();
     let _ = Blocked::all().suspend();
     // SAFETY: `spawn_here` gives this thread the box, and nobody else.
-    let job = unsafe { Box::from_raw(job.cast::<Job>()) };
-    let _ = rustix::thread::set_name(job.name);
-    (job.body)();
+    let started = unsafe { Box::from_raw(started.cast::<EngineThread>()) };
+    let _ = rustix::thread::set_name(started.name);
+    (started.body)();
     std::ptr::null_mut()
 }

@@ -1,11 +1,11 @@
-//! How a map takes more of its device into use, allotment by allotment, and gives it back: leases
-//! and growth.
+//! How a map takes more of its device into use, allotment by allotment, and gives it back:
+//! ownership and growth.
 //!
 //! The books change under the device's lock, which [`Books`] prove. What is to be done on the disk
-//! the map asks of [`Disk`], and takes the answer as it is: a lease refused or a full disk is asked
-//! for again after [`RETRY`]. To take more into use is up to milliseconds of system calls: it is
-//! done by one thread at a time ([`SlotTable::grow`]) without the device's lock, while others take
-//! slots out of what is there and put slots back.
+//! the map asks of [`Disk`], and takes the answer as it is: an allotment refused or a full disk is
+//! asked for again after [`RETRY`]. To take more into use is up to milliseconds of system calls: it
+//! is done by one thread at a time ([`SlotTable::grow`]) without the device's lock, while others
+//! take slots out of what is there and put slots back.
 
 use super::SlotState;
 use super::cluster::{CLUSTER_SLOTS, ClusterState, FREE_LIST, Records};
@@ -18,17 +18,17 @@ use std::time::{Duration, Instant};
 /// Disk space is set aside in steps of this many clusters (64 MiB), and in smaller ones as a disk
 /// becomes full.
 const GROWTH_STEPS: [u32; 4] = [32, 8, 2, 1];
-/// Clusters that are leased at a time at least where no other process can want them: 16 MiB, so
+/// Clusters that are acquired at a time at least where no other process can want them: 16 MiB, so
 /// that a small device, which has small allotments, does not grow 2 MiB at a time.
 const GROWTH_LEAST: u32 = 8;
-/// How long a full disk, or one whose allotments other processes lease, is left alone before it is
+/// How long a full disk, or one whose allotments other processes own, is left alone before it is
 /// asked again.
 pub const RETRY: Duration = Duration::from_secs(1);
 /// Allotments asked for at a time, where other processes have many: bounds the time that an
 /// allocation takes.
-const LEASE_TRIES: usize = 64;
+const TRIES: usize = 64;
 /// Allotments without a slot in use that a process keeps, for its next writes, before it gives
-/// leases back.
+/// some back.
 const IDLE_ALLOTMENTS_KEPT: u32 = 1;
 
 /// What a map asks of the disk that its slots lie on.
@@ -36,13 +36,13 @@ pub trait Disk: Debug {
     /// Whether other processes may use it too.
     fn is_shared(&self) -> bool;
 
-    /// Leases a range of bytes for this process; `false` if another has it.
-    fn lease(&self, bytes: Range<u64>) -> bool;
+    /// Makes a range of bytes this process's own; `false` if another has it.
+    fn acquire(&self, bytes: Range<u64>) -> bool;
 
-    /// Whether leases are given back that are no longer needed: others may want them.
+    /// Whether ranges are given back that are no longer needed: others may want them.
     fn gives_back(&self) -> bool;
 
-    /// Gives a lease back.
+    /// Gives a range back.
     fn release(&self, bytes: Range<u64>);
 
     /// Sets disk space aside.
@@ -60,11 +60,11 @@ enum Owner {
     Nobody,
     /// Being asked for by this process.
     Asking,
-    /// Leased by this process.
+    /// Owned by this process.
     Us,
-    /// Leased by another process when last asked.
+    /// Owned by another process when last asked.
     Another,
-    /// Leased by this process, and about to be given back.
+    /// Owned by this process, and about to be given back.
     Leaving,
 }
 
@@ -80,8 +80,8 @@ pub struct Allotment {
     pub bad: u32,
 }
 
-/// What is known of each allotment. Those that were never leased take no memory: a device may have
-/// thousands, and most processes use one. There is room for all from the beginning.
+/// What is known of each allotment. Those that were never acquired take no memory: a device may
+/// have thousands, and most processes use one. There is room for all from the beginning.
 #[derive(Debug)]
 pub struct Allotments(Vec<Allotment>);
 
@@ -91,7 +91,7 @@ impl Allotments {
         Allotments(Vec::with_capacity(count as usize))
     }
 
-    /// Those that were ever leased, and some between them.
+    /// Those that were ever acquired, and some between them.
     pub fn known(&self) -> &[Allotment] {
         &self.0
     }
@@ -126,12 +126,12 @@ impl IndexMut<u32> for Allotments {
 }
 
 impl Allotment {
-    /// Whether this process leases it.
+    /// Whether this process owns it.
     pub fn is_ours(&self) -> bool {
         self.owner == Owner::Us
     }
 
-    /// Whether another process leases it.
+    /// Whether another process owns it.
     pub fn is_anothers(&self) -> bool {
         self.owner == Owner::Another
     }
@@ -151,15 +151,15 @@ impl<R: Records> SlotTable<R> {
             return false;
         }
         books.growing = true;
-        // 1. Lease.
+        // 1. Ownership.
         let mut refused = 0;
-        while let Some(allotment) = self.next_to_lease(&mut books, disk.is_shared()) {
+        while let Some(allotment) = self.next_to_acquire(&mut books, disk.is_shared()) {
             drop(books);
-            let leased = disk.lease(self.layout.allotment_bytes(allotment));
+            let acquired = disk.acquire(self.layout.allotment_bytes(allotment));
             books = lock();
-            self.leased(&mut books, allotment, leased);
-            refused += usize::from(!leased);
-            if refused == LEASE_TRIES {
+            self.answered(&mut books, allotment, acquired);
+            refused += usize::from(!acquired);
+            if refused == TRIES {
                 break;
             }
         }
@@ -188,7 +188,7 @@ impl<R: Records> SlotTable<R> {
         grown.is_some()
     }
 
-    /// The first `clusters` of those that are leased have disk space: their slots can be handed
+    /// The first `clusters` of those that are acquired have disk space: their slots can be handed
     /// out.
     fn grown(&self, books: &mut Books, clusters: u32) {
         let first = books.ungrown.start;
@@ -201,21 +201,21 @@ impl<R: Records> SlotTable<R> {
         }
     }
 
-    /// The allotment that is to be asked for next, if more should be leased.
-    fn next_to_lease(&self, books: &mut Books, shared: bool) -> Option<u32> {
+    /// The allotment that is to be asked for next, if more should be acquired.
+    fn next_to_acquire(&self, books: &mut Books, shared: bool) -> Option<u32> {
         let more = !books.ungrown.is_empty();
         if more && (shared || books.ungrown.len() >= GROWTH_LEAST as usize) {
             return None;
         }
-        if books.lease_retry.is_some_and(|retry| Instant::now() >= retry) {
-            books.lease_retry = None;
+        if books.retry_at.is_some_and(|retry| Instant::now() >= retry) {
+            books.retry_at = None;
             self.forget_refused(books);
         }
         // The first that may be had; a further one where it goes on.
         let is_nobodys = |allotment: &u32| books.allotments[*allotment].owner == Owner::Nobody;
-        let allotments = books.lease_hint..self.layout.allotments();
+        let allotments = books.next_hint..self.layout.allotments();
         let allotment = allotments.clone().find(is_nobodys).unwrap_or(allotments.end);
-        books.lease_hint = allotment;
+        books.next_hint = allotment;
         if allotment == self.layout.allotments()
             || more && self.layout.clusters_of(allotment).start != books.ungrown.end
         {
@@ -226,8 +226,8 @@ impl<R: Records> SlotTable<R> {
     }
 
     /// What became of asking for an allotment.
-    fn leased(&self, books: &mut Books, allotment: u32, leased: bool) {
-        if leased {
+    fn answered(&self, books: &mut Books, allotment: u32, acquired: bool) {
+        if acquired {
             books.allotments[allotment].owner = Owner::Us;
             let clusters = self.layout.clusters_of(allotment);
             books.ungrown =
@@ -239,7 +239,7 @@ impl<R: Records> SlotTable<R> {
                 SlotState::Another,
                 self.usable_slots(books, allotment),
             );
-            books.lease_retry = books.lease_retry.or_else(|| Some(Instant::now() + RETRY));
+            books.retry_at = books.retry_at.or_else(|| Some(Instant::now() + RETRY));
         }
     }
 
@@ -256,7 +256,7 @@ impl<R: Records> SlotTable<R> {
             SlotState::Ungrown,
             self.tally.get(SlotState::Another),
         );
-        books.lease_hint = 0;
+        books.next_hint = 0;
     }
 
     /// Gives the allotment of a cluster back if it has no slot in use and there are others like it;
@@ -282,7 +282,7 @@ impl<R: Records> SlotTable<R> {
     }
 
     /// Takes an allotment without a slot in use out of use, if there are others like it: it can be
-    /// leased again after [`SlotTable::given_up`]. Of several the last.
+    /// acquired again after [`SlotTable::given_up`]. Of several the last.
     pub fn give_up_idle(&self, books: &mut Books) -> Option<u32> {
         if self.is_closed() || books.idle_allotments <= IDLE_ALLOTMENTS_KEPT {
             return None;
@@ -299,7 +299,7 @@ impl<R: Records> SlotTable<R> {
     /// See [`SlotTable::give_up_idle`].
     pub fn given_up(&self, books: &mut Books, allotment: u32) {
         books.allotments[allotment].owner = Owner::Nobody;
-        books.lease_hint = books.lease_hint.min(allotment);
+        books.next_hint = books.next_hint.min(allotment);
     }
 
     /// Takes the clusters of an allotment without a slot in use out of use.
@@ -313,7 +313,7 @@ impl<R: Records> SlotTable<R> {
         self.tally.shift(SlotState::Free, SlotState::Ungrown, self.usable_slots(books, allotment));
     }
 
-    /// Withdraws a slot of an allotment that nobody leases yet, for ever.
+    /// Withdraws a slot of an allotment that nobody owns yet, for ever.
     pub fn exclude(&self, books: &mut Books, offset: u64) {
         let index = (offset / CLUSTER_SLOTS as u64) as u32;
         let allotment = &mut books.allotments[self.layout.allotment_of(index)];
