@@ -35,7 +35,8 @@ try() {
         exit 1
     fi
     for file in man/man1/overspill.1* man/man7/overspill-settings.7* \
-        bash-completion/completions/overspill doc/overspill/seccomp.json; do
+        bash-completion/completions/overspill doc/overspill/seccomp.json \
+        doc/overspill/dashboard.json; do
         if [ -z "$(find "$1/share" -path "$1/share/$file" -size +0)" ]; then
             echo "package.sh: $2: there is no $file" >&2
             exit 1
@@ -55,6 +56,9 @@ put_together() {
         mkdir -p share/doc/overspill
         cp "$root/README.md" "$root/LICENSE-MIT" "$root/LICENSE-APACHE" share/doc/overspill
         cp "$root/packaging/seccomp.json" share/doc/overspill
+        for file in prometheus.yml alerts.yml dashboard.json; do
+            cp "$root/packaging/prometheus/$file" share/doc/overspill
+        done
         DESTDIR='' PREFIX="$stage/usr" ./install.sh
     )
     gzip -9n "$stage"/usr/share/man/man?/*

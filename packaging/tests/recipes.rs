@@ -128,7 +128,9 @@ fn systemd_takes_the_units() {
     fs::write(room.path.join("wrapped.service"), wrapped).unwrap();
     fs::write(room.path.join("overspill@.service"), unit("systemd/overspill@.service")).unwrap();
     fs::write(room.path.join("overspill@x.service"), unit("systemd/overspill@.service")).unwrap();
-    for name in ["wrapped.service", "overspill@x.service"] {
+    let metrics = unit("systemd/overspill-metrics.service");
+    fs::write(room.path.join("metrics.service"), metrics).unwrap();
+    for name in ["wrapped.service", "overspill@x.service", "metrics.service"] {
         let mut analyze = Command::new("systemd-analyze");
         let outcome = run(analyze.arg("verify").arg(room.path.join(name)), TIME_LIMIT);
         assert_eq!(outcome.status, 0, "{name}: {}", outcome.stderr);
@@ -151,5 +153,10 @@ fn what_is_yaml_is_yaml() {
     let pod = parsed("kubernetes/pod.yaml");
     assert_eq!(pod["spec"]["securityContext"]["seccompProfile"]["type"], "Localhost");
     assert_eq!(pod["spec"]["containers"][0]["command"][0], "overspill");
+    let rules = parsed("prometheus/alerts.yml");
+    let rules = rules["groups"][0]["rules"].as_array().expect("a list").len();
+    let tested = parsed("prometheus/alerts_test.yml")["tests"][0]["promql_expr_test"][0].clone();
+    assert_eq!(tested["exp_samples"].as_array().map(Vec::len), Some(rules), "one fires of each");
+    assert_eq!(parsed("prometheus/prometheus.yml")["scrape_configs"][0]["honor_labels"], true);
     assert_eq!(parsed("ci/github.yml")["steps"].as_array().map(Vec::len), Some(2));
 }

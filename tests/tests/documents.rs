@@ -41,8 +41,9 @@ print(sum(values))
 ";
 
 /// What commands for running jobs begin with.
-const ABOUT_JOBS: [&str; 5] = [
+const ABOUT_JOBS: [&str; 6] = [
     "overspill stat",
+    "overspill metrics",
     "overspill set ",
     "overspill reclaim ",
     "overspill swapon",

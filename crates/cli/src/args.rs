@@ -2,6 +2,8 @@
 
 mod jobs;
 mod jobs_help;
+mod metrics;
+mod metrics_help;
 mod run;
 mod run_help;
 pub mod settings;
@@ -10,6 +12,7 @@ mod swap_help;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use jobs::{ReclaimArgs, SetArgs, StatArgs};
+pub use metrics::{Address, MetricsArgs};
 use overspill::config::Config;
 use overspill::units::Bytes;
 pub use run::{FaultDelivery, RunArgs};
@@ -43,6 +46,10 @@ pub enum Command {
     /// Show what a running job does: memory, swapping, faults, waiting
     #[command(long_about = jobs_help::STAT_ABOUT, after_long_help = jobs_help::STAT_NOTES)]
     Stat(StatArgs),
+    /// Tell what running jobs do, as metrics for Prometheus
+    #[command(long_about = metrics_help::METRICS_ABOUT)]
+    #[command(after_long_help = metrics_help::METRICS_NOTES)]
+    Metrics(MetricsArgs),
     /// Take pages of a running job out of memory
     #[command(long_about = jobs_help::RECLAIM_ABOUT, after_long_help = jobs_help::RECLAIM_NOTES)]
     Reclaim(ReclaimArgs),

@@ -1,5 +1,6 @@
 //! The subcommands, a file each.
 
+mod metrics;
 mod probe;
 mod reclaim;
 mod run;
@@ -19,6 +20,7 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Run(args) => run::run(args),
         Command::Set(args) => set::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Metrics(args) => metrics::run(&args),
         Command::Reclaim(args) => reclaim::run(&args),
         Command::Swapon(args) => swapon::run(&args),
         Command::Swapoff(args) => swapoff::run(&args),

@@ -10,6 +10,7 @@
 //! by mistake.
 
 pub mod job;
+pub mod look;
 pub mod protocol;
 pub mod sockets;
 mod swaps;
@@ -277,29 +278,19 @@ fn places(pid: u32, users: &[u32]) -> Vec<(PathBuf, bool)> {
 
 /// Finds the one job of this user that runs.
 pub fn find_only() -> Result<Found, Failure> {
-    leftovers::sweep();
-    let user = rustix::process::geteuid().as_raw();
-    let ours = Variables::read(|name| std::env::var_os(name));
-    let mut jobs = Vec::new();
-    for path in ours.directories(user) {
-        let Ok(directory) = SocketDirectory::open(&path, &[user]) else { continue };
-        // One that was killed leaves a socket at which nobody listens.
-        directory.sweep();
-        jobs.extend(
-            directory.sockets().into_iter().filter(|launcher| directory.connect(*launcher).is_ok()),
-        );
-    }
-    jobs.sort_unstable();
-    jobs.dedup();
+    let jobs = find_all();
     match jobs.as_slice() {
         [] => Err(Failure::failed(
             "no job of yours runs: start one with `overspill run`, or name another user's with \
              --pid PID",
         )),
-        [launcher] => find(*launcher),
+        [job] => find(job.launcher),
         several => {
-            let list: Vec<String> =
-                several.iter().map(|launcher| format!("{launcher}{}", named(*launcher))).collect();
+            let named = |job: &Found| match command(job.launcher) {
+                name if name.is_empty() => job.launcher.to_string(),
+                name => format!("{} ({name})", job.launcher),
+            };
+            let list: Vec<String> = several.iter().map(named).collect();
             Err(Failure::failed(format!(
                 "several jobs run: name one of them with --pid: {}",
                 list.join(", ")
@@ -308,13 +299,36 @@ pub fn find_only() -> Result<Found, Failure> {
     }
 }
 
+/// All jobs of this user that run, by number.
+pub fn find_all() -> Vec<Found> {
+    leftovers::sweep();
+    let user = rustix::process::geteuid().as_raw();
+    let ours = Variables::read(|name| std::env::var_os(name));
+    let mut jobs = Vec::new();
+    for path in ours.directories(user) {
+        let Ok(directory) = SocketDirectory::open(&path, &[user]) else { continue };
+        // One that was killed leaves a socket at which nobody listens.
+        directory.sweep();
+        let launchers = directory.sockets().into_iter();
+        jobs.extend(launchers.filter(|launcher| directory.connect(*launcher).is_ok()).filter_map(
+            |launcher| {
+                let directory = SocketDirectory::open(&path, &[user]).ok()?;
+                Some(Found { directory, launcher, pid: launcher })
+            },
+        ));
+    }
+    jobs.sort_unstable_by_key(Found::launcher);
+    jobs.dedup_by_key(|job| job.launcher);
+    jobs
+}
+
 /// What a job runs, as far as it is to be seen.
-fn named(launcher: u32) -> String {
+fn command(launcher: u32) -> String {
     let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children"))
         .unwrap_or_default();
     let child = children.split_whitespace().next().unwrap_or("");
     match fs::read_to_string(format!("/proc/{child}/comm")) {
-        Ok(name) if !child.is_empty() => format!(" ({})", printable(name.trim_end())),
+        Ok(name) if !child.is_empty() => printable(name.trim_end()),
         _ => String::new(),
     }
 }

@@ -11,14 +11,18 @@
 //! the directory is named through its descriptor, links are not followed, and what all processes
 //! share is made here, before anybody knows the name.
 //!
+//! [`done`] adds up what processes did, those that have ended too.
+//!
 //! The directory is held by a lock as long as a process of the job is there; [`leftovers`] removes
 //! what a run has left that was killed.
 
+pub mod done;
 pub mod leftovers;
 
 use crate::failure::Failure;
 use crate::outside::{Most, Outside};
 use crate::swap::IN_MEMORY;
+use done::{Done, Sum};
 use overspill::job::{self, JobTable};
 use overspill::stats::{Counter, FILE_BYTES, Snapshot, Stats};
 use overspill::units::Bytes;
@@ -58,8 +62,8 @@ pub struct RunDir {
     table: OwnedFd,
     /// Processes that have ended and whose files are taken in.
     ended: Vec<Snapshot>,
-    /// What they have done, all together, but not what they held.
-    done: Snapshot,
+    /// What all processes have done, those that have ended too.
+    done: Done,
     /// Processes that are not kept one by one.
     rest: Snapshot,
     rest_count: u64,
@@ -200,24 +204,20 @@ impl RunDir {
         }
     }
 
-    /// What processes have done by now, and what those that live hold; and how many these are.
-    pub fn now(&self, lives: impl Fn(u32) -> bool) -> (u64, Snapshot) {
-        let (mut total, mut living, mut peak) = (self.done.clone(), 0, 0);
+    /// What processes have done by now, and what those that live hold.
+    pub fn now(&mut self, lives: impl Fn(u32) -> bool) -> Sum {
         for pid in processes(&self.directory) {
-            let Some(process) = read(&self.directory, pid) else { continue };
-            peak = process.get(Counter::ChargedPeakBytes).max(peak);
-            if lives(pid) {
-                living += 1;
-                total.merge(&process);
-            } else {
-                total.merge_done(&process);
+            if let Some(process) = read(&self.directory, pid) {
+                self.done.look(pid, process);
             }
         }
-        self.note_of_job(&mut total, peak);
+        self.done.forget(|pid| self.directory.has(&Stats::file_name(pid)));
+        let mut sum = self.done.sum(lives);
+        self.note_of_job(&mut sum.total, sum.peak);
         let outside = self.outside.as_ref().map_or(0, |outside| outside.now().0);
-        let unmanaged = total.counters.entry(Counter::UnmanagedBytes.name()).or_default();
+        let unmanaged = sum.total.counters.entry(Counter::UnmanagedBytes.name()).or_default();
         *unmanaged = unmanaged.saturating_add(outside);
-        (living, total)
+        sum
     }
 
     /// Everything known about the tree, living processes included.
@@ -251,7 +251,7 @@ impl RunDir {
 
     fn take_in(&mut self, pid: u32) {
         let Some(snapshot) = read(&self.directory, pid) else { return };
-        self.done.merge_done(&snapshot);
+        self.done.take_in(pid, snapshot.clone());
         self.ended.push(snapshot);
         if self.ended.len() >= 2 * PROCESSES_MAX {
             self.trim(PROCESSES_MAX);
@@ -362,7 +362,7 @@ fn create_in(parent: &Path) -> io::Result<RunDir> {
         path,
         table,
         ended: Vec::new(),
-        done: Snapshot::default(),
+        done: Done::default(),
         rest: Snapshot::default(),
         rest_count: 0,
         orphaned: Vec::new(),

@@ -87,7 +87,8 @@ fn parse_reclaim(text: &str) -> Result<Bytes, String> {
     Ok(size)
 }
 
-fn parse_interval(text: &str) -> Result<Duration, String> {
+/// Seconds between two looks.
+pub fn parse_interval(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("give a number of seconds from 0.1 to 86400".to_owned()),

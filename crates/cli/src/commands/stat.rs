@@ -9,8 +9,9 @@ mod sample;
 mod table;
 
 use crate::args::StatArgs;
-use crate::control::protocol::{JobStats, Reply, Request};
-use crate::control::{self, Found, unexpected};
+use crate::control;
+use crate::control::look::stats;
+use crate::control::protocol::JobStats;
 use crate::failure::Failure;
 use sample::Sample;
 use std::io::{self, Write};
@@ -48,16 +49,6 @@ pub fn run(args: &StatArgs) -> Result<u8, Failure> {
         thread::sleep(next.saturating_sub(began.elapsed()));
     }
     Ok(0)
-}
-
-/// What the job says of itself; nothing once it has ended.
-fn stats(found: &Found) -> Result<Option<JobStats>, Failure> {
-    match control::ask_while_it_runs(found, Request::Stats)? {
-        Some(Reply::Stats(stats)) => Ok(Some(*stats)),
-        // Between its last process and its end.
-        None | Some(Reply::NotMine) => Ok(None),
-        Some(other) => Err(unexpected(other)),
-    }
 }
 
 fn write(text: &str) -> io::Result<()> {

@@ -149,8 +149,10 @@ impl Job {
     }
 
     fn stats(&self, run_dir: &Mutex<RunDir>) -> JobStats {
-        let (processes, total) = run_dir.lock().unwrap_or_else(PoisonError::into_inner).now(lives);
-        let mut stats = JobStats::new(self.began.elapsed().as_micros() as u64, processes, &total);
+        let sum = run_dir.lock().unwrap_or_else(PoisonError::into_inner).now(lives);
+        let mut stats = JobStats::new(self.began.elapsed().as_micros() as u64, sum);
+        let in_use = self.swaps.lock().unwrap_or_else(PoisonError::into_inner).numbers();
+        stats.devices.retain(|id, _| in_use.contains(id));
         // Small processes have no statistics of their own.
         let unmanaged =
             stats.counters.entry(Counter::UnmanagedBytes.name().to_owned()).or_default();
@@ -196,13 +198,7 @@ impl Job {
             budget.stuck += u64::from(answered && process.stuck);
             budget.used_bytes = budget.used_bytes.saturating_add(used).saturating_add(unmanaged);
             budget.unmanaged_bytes = budget.unmanaged_bytes.saturating_add(unmanaged);
-            budget.largest.push(Process {
-                pid,
-                name: process.name,
-                target_bytes: process.target.0,
-                limit_bytes: limit,
-                used_bytes: used,
-            });
+            budget.largest.push(Process { limit_bytes: limit, ..Process::new(pid, &process) });
         }
         // Small processes have no statistics of their own.
         let held = self.table.held().1.0;

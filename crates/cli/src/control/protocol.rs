@@ -11,8 +11,11 @@
 
 mod swaps;
 
+use crate::rundir::done::Sum;
+pub use crate::rundir::done::Traffic;
 use overspill::config::Config;
-use overspill::stats::{FaultSource, Histogram, Latencies, Pressure, Snapshot, Stall};
+use overspill::stats::{Counter, FaultSource, Histogram, Latencies, Pressure, Snapshot, Stall};
+use overspill::units::{Bytes, PAGE_SHIFT};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 pub use swaps::{SwapChange, SwapDevice, SwapName, SwapOutcome};
@@ -24,6 +27,10 @@ pub const VERSION: u32 = 1;
 pub const REQUEST_MAX: usize = 8 << 10;
 /// Longest reply in bytes.
 pub const REPLY_MAX: usize = 1 << 20;
+
+/// The most pages whose bytes can be counted: a figure may be anything, the file that it is from is
+/// another process's.
+const PAGES_MAX: u64 = u64::MAX >> PAGE_SHIFT;
 
 /// A request as it is sent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -162,6 +169,49 @@ pub struct Process {
     pub limit_bytes: u64,
     /// What it uses.
     pub used_bytes: u64,
+    /// What it has, and what it has done.
+    #[serde(default)]
+    pub figures: ProcessFigures,
+}
+
+/// What a process has, and what it has done since its program began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessFigures {
+    /// Pages that are mapped.
+    pub resident_bytes: u64,
+    /// Pages that are compressed, by their own size.
+    pub compressed_bytes: u64,
+    /// Space of swap devices.
+    pub swap_bytes: u64,
+    /// Memory that is not managed.
+    pub unmanaged_bytes: u64,
+    /// Faults.
+    pub faults: u64,
+    /// Those that read a device.
+    pub major_faults: u64,
+}
+
+impl Process {
+    /// From its statistics.
+    pub fn new(pid: u32, process: &Snapshot) -> Process {
+        let pages = |counter| Bytes::from_pages(process.get(counter) & PAGES_MAX).0;
+        Process {
+            pid,
+            name: process.name.clone(),
+            target_bytes: process.target.0,
+            limit_bytes: process.get(Counter::LimitBytes),
+            used_bytes: process.get(Counter::ChargedBytes),
+            figures: ProcessFigures {
+                resident_bytes: pages(Counter::ResidentPages),
+                compressed_bytes: pages(Counter::CompressedPages),
+                swap_bytes: pages(Counter::DevicePages),
+                unmanaged_bytes: process.get(Counter::UnmanagedBytes),
+                faults: process.get(Counter::PgFault),
+                major_faults: process.get(Counter::PgMajFault),
+            },
+        }
+    }
 }
 
 /// How far reclaim on request is.
@@ -195,6 +245,9 @@ pub struct JobStats {
     /// Times of faults, for each [`FaultSource`] in its order: buckets of its histogram that are
     /// not empty.
     pub latency: Vec<Vec<(u16, u64)>>,
+    /// What was done with each swap device that is in use, by [`SwapDevice::id`].
+    #[serde(default)]
+    pub devices: BTreeMap<u32, Traffic>,
 }
 
 /// A [`Stall`].
@@ -208,11 +261,13 @@ pub struct Waited {
 
 impl JobStats {
     /// From the statistics of all processes together.
-    pub fn new(elapsed_us: u64, processes: u64, total: &Snapshot) -> JobStats {
+    pub fn new(elapsed_us: u64, sum: Sum) -> JobStats {
+        let Sum { living, total, devices, .. } = sum;
         let waited = |stall: Stall| Waited { avg: stall.avg, total_us: stall.total_us };
         JobStats {
             elapsed_us,
-            processes,
+            processes: living,
+            devices,
             counters: total
                 .counters
                 .iter()
@@ -362,7 +417,7 @@ mod tests {
                 avg: [figures[n], figures[n + 1], figures[n + 2]],
                 total_us: figures[n + 3],
             };
-            let mut stats = JobStats::new(figures[0], figures[1], &Snapshot::default());
+            let mut stats = JobStats::new(figures[0], Sum { living: figures[1], ..Sum::default() });
             stats.pressure = [waited(2), waited(6)];
             stats.latency = vec![buckets; FaultSource::ALL.len() + 1];
             let budget = Budget {
@@ -431,6 +486,14 @@ mod tests {
             target_bytes: u64::MAX,
             limit_bytes: u64::MAX,
             used_bytes: u64::MAX,
+            figures: ProcessFigures {
+                resident_bytes: u64::MAX,
+                compressed_bytes: u64::MAX,
+                swap_bytes: u64::MAX,
+                unmanaged_bytes: u64::MAX,
+                faults: u64::MAX,
+                major_faults: u64::MAX,
+            },
             ..process
         };
         let budget =
@@ -438,7 +501,20 @@ mod tests {
         assert!(
             line(&Answer { version: VERSION, reply: Reply::Budget(budget) }).len() < REPLY_MAX / 2
         );
-        let mut stats = JobStats::new(u64::MAX, u64::MAX, &Snapshot::default());
+        let mut stats = JobStats::new(u64::MAX, Sum { living: u64::MAX, ..Sum::default() });
+        let most = u64::MAX;
+        let traffic = Traffic {
+            read_bytes: most,
+            reads: most,
+            written_bytes: most,
+            writes: most,
+            read_errors: most,
+            write_errors: most,
+            checksum_errors: most,
+        };
+        stats.devices = (0..overspill::units::SlotId::DEVICES_MAX as u32)
+            .map(|id| (u32::MAX - id, traffic))
+            .collect();
         stats.counters =
             Counter::ALL.iter().map(|counter| (counter.name().to_owned(), u64::MAX)).collect();
         stats.latency = vec![vec![(u16::MAX, u64::MAX); 400]; FaultSource::ALL.len()];
@@ -463,9 +539,19 @@ mod tests {
         total.counters.insert(Counter::PgFault.name(), 7);
         total.latency = Latencies::new(|source| Histogram::of_buckets([(20 + source as u16, 3)]));
         total.pressure.full = Stall { avg: [1, 2, 3], total_us: 4 };
-        let sent = line(&JobStats::new(5, 6, &total));
+        let devices = [(3, Traffic { reads: 8, ..Traffic::default() })].into();
+        let sum = Sum { living: 6, total: total.clone(), devices, peak: 0 };
+        let sent = line(&JobStats::new(5, sum));
         let stats: JobStats = serde_json::from_slice(&sent).unwrap();
         assert_eq!((stats.elapsed_us, stats.processes, stats.counters["pgfault"]), (5, 6, 7));
         assert_eq!((stats.pressure(), stats.latency()), (total.pressure, total.latency));
+        assert_eq!(stats.devices[&3].reads, 8);
+        // Those of an older job say less.
+        let older: JobStats = serde_json::from_str(
+            r#"{"elapsed_us":1,"processes":1,"counters":{},"latency":[],"pressure":
+                [{"avg":[0,0,0],"total_us":0},{"avg":[0,0,0],"total_us":0}]}"#,
+        )
+        .unwrap();
+        assert!(older.devices.is_empty());
     }
 }

@@ -141,6 +141,11 @@ impl Swaps {
         table::devices(&self.in_use(), processes)
     }
 
+    /// The numbers of these devices.
+    pub fn numbers(&self) -> BTreeSet<u32> {
+        self.in_use().iter().map(|used| used.device.id).collect()
+    }
+
     /// Adds a device. Returns the number of the change, or a sentence that says why not.
     pub fn add(&mut self, text: &str) -> Result<u32, String> {
         // 1. May it be used?
@@ -214,7 +219,7 @@ impl Swaps {
                 let _ = self.undo(at, wrong);
             }
         }
-        let used: BTreeSet<u32> = self.in_use().iter().map(|used| used.device.id).collect();
+        let used = self.numbers();
         self.files.retain(|id, _| used.contains(id));
         while self.changes.len() > CHANGES_KEPT && matches!(self.changes[0].step, Step::Over(_)) {
             self.changes.pop_front();

@@ -134,6 +134,12 @@ impl Histogram {
         0
     }
 
+    /// How many of them took less than a time, in nanoseconds: exact for powers of two.
+    pub fn count_below(&self, ns: u64) -> u64 {
+        let below = self.counts.iter().enumerate().take_while(|(index, _)| bucket_top(*index) < ns);
+        below.fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+
     /// The longest, in nanoseconds.
     pub fn max_ns(&self) -> u64 {
         self.counts.iter().rposition(|count| *count > 0).map_or(0, bucket_top)
@@ -313,5 +319,15 @@ mod tests {
         );
         let json = serde_json::to_value(&histogram).unwrap();
         assert_eq!((&json["count"], &json["p50_ns"]), (&8.into(), &3.into()), "{json}");
+    }
+
+    #[test]
+    fn counts_below_a_power_of_two_are_exact() {
+        let all = [0, 1, 1_023, 1_024, 1_025, 2_047, 2_048, 1 << 50];
+        let times = times(FaultSource::Zero, &all);
+        let below = [0, 1, 1_024, 2_048, 4_096, u64::MAX];
+        let counts = below.map(|ns| times.of(FaultSource::Zero).count_below(ns));
+        assert_eq!(counts, [0, 1, 3, 6, 7, 8]);
+        assert_eq!(Histogram::default().count_below(1), 0);
     }
 }

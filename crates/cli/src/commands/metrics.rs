@@ -1,0 +1,173 @@
+//! `overspill metrics`: what running jobs do, for Prometheus.
+//!
+//! [`families`] is what is told, [`text`] writes it down, [`server`] answers those who ask. The
+//! figures are those of `overspill stat`, asked for when they are wanted ([`look`]).
+
+mod families;
+mod server;
+mod text;
+
+use crate::args::{Address, MetricsArgs};
+use crate::control::look::{Look, look_at_all, runs};
+use crate::control::{self, Found};
+use crate::failure::{Failure, say};
+use crate::report::printable;
+use crate::signals::not_ignored;
+use server::Listener;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+use text::{Format, Jobs};
+
+/// Runs the subcommand; returns the exit status.
+pub fn run(args: &MetricsArgs) -> Result<u8, Failure> {
+    let source = match args.pid {
+        Some(pid) => Source::One(control::find(pid)?.whole()),
+        None => Source::All,
+    };
+    match (&args.listen, &args.textfile) {
+        (Some(address), _) => listen(&source, address),
+        (None, Some(path)) => write_file(&source, path, args.interval),
+        (None, None) => print(&source),
+    }
+}
+
+/// Whose metrics are told.
+enum Source {
+    All,
+    One(Found),
+}
+
+impl Source {
+    fn looks(&self) -> Vec<(u32, Result<Look, Failure>)> {
+        match self {
+            Source::All => look_at_all(&control::find_all()),
+            Source::One(job) => look_at_all(std::slice::from_ref(job)),
+        }
+    }
+
+    fn jobs(&self) -> Jobs {
+        Jobs(self.looks().into_iter().map(|(job, look)| (job, look.ok())).collect())
+    }
+
+    /// Whether there will be no more of them.
+    fn is_over(&self) -> bool {
+        match self {
+            Source::All => false,
+            Source::One(job) => !runs(job),
+        }
+    }
+}
+
+fn print(source: &Source) -> Result<u8, Failure> {
+    let looks = source.looks();
+    if let (Source::One(_), []) = (source, looks.as_slice()) {
+        return Err(Failure::failed("the job has ended meanwhile"));
+    }
+    for (_, failed) in &looks {
+        if let Err(failure) = failed {
+            say(&failure.sentence);
+        }
+    }
+    let jobs = Jobs(looks.into_iter().map(|(job, look)| (job, look.ok())).collect());
+    // A closed standard output is no reason to fail.
+    let _ = io::stdout().write_all(jobs.text(Format::OpenMetrics).as_bytes());
+    Ok(0)
+}
+
+fn listen(source: &Source, address: &Address) -> Result<u8, Failure> {
+    let ended = ended_by_signal()
+        .map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
+    let listener = Listener::open(address)?;
+    say(&format!("metrics are at {}", printable(&listener.shown())));
+    let goes_on = || !ended.load(Relaxed) && !source.is_over();
+    listener.serve(&|format| source.jobs().text(format), goes_on);
+    Ok(0)
+}
+
+/// Set when a signal asks for the end.
+fn ended_by_signal() -> io::Result<Arc<AtomicBool>> {
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in not_ignored([SIGINT, SIGTERM, SIGHUP]) {
+        signal_hook::flag::register(signal, ended.clone())?;
+    }
+    Ok(ended)
+}
+
+fn write_file(source: &Source, path: &Path, interval: Option<Duration>) -> Result<u8, Failure> {
+    let began = Instant::now();
+    for round in 1u32.. {
+        let jobs = source.jobs();
+        // The last one says that there is no such job.
+        let is_last = interval.is_none() || jobs.0.is_empty() && source.is_over();
+        write_whole(path, &jobs.text(Format::Prometheus)).map_err(|error| {
+            Failure::failed(format!(
+                "cannot write metrics to '{}' ({error}): name a file in a directory that you may \
+                 write to",
+                path.display()
+            ))
+        })?;
+        if is_last {
+            break;
+        }
+        // On time, however long the jobs took to answer.
+        let next = interval.unwrap_or_default() * round;
+        thread::sleep(next.saturating_sub(began.elapsed()));
+    }
+    Ok(0)
+}
+
+/// Writes a file that other users may read, and of which nobody sees a part.
+fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let unnamed = beside(path);
+    // Left behind by a command of this number that was killed. A link is removed, not followed.
+    let _ = fs::remove_file(&unnamed);
+    let mut file = File::create_new(&unnamed)?;
+    let written = file
+        .write_all(text.as_bytes())
+        .and_then(|()| file.set_permissions(Permissions::from_mode(0o644)))
+        .and_then(|()| fs::rename(&unnamed, path));
+    written.inspect_err(|_| drop(fs::remove_file(&unnamed)))
+}
+
+/// A name in the same directory for what is to be called `path` when it is whole. Collectors of
+/// metrics pass it over, for its ending.
+fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}", std::process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_written_whole_and_leaves_nothing_else() {
+        let name = format!("overspill-metrics-{}-file", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("a.prom");
+        for text in ["long before", "short"] {
+            write_whole(&path, text).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+        assert!(write_whole(&dir.join("no/a.prom"), "").is_err());
+        assert!(write_whole(&dir, "a directory").is_err());
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_not_whole_yet_is_passed_over() {
+        let unnamed = beside(Path::new("/a/b.prom"));
+        assert_eq!(unnamed.parent(), Some(Path::new("/a")));
+        assert_ne!(unnamed.extension(), Some("prom".as_ref()));
+    }
+}
