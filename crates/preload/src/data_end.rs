@@ -1,23 +1,28 @@
-//! brk(2) of a program that was loaded here ([`crate::load`]): managed memory, at the far end of
-//! the window.
+//! brk(2) of a program that was loaded here ([`crate::load`]): managed memory, within a range of
+//! the window that is its own from the first call on.
 //!
-//! What the kernel has for it lies behind the loader's data, and is not managed. Mappings are
-//! placed as low in the window as can be, so there is room where this begins.
+//! What the kernel has for it lies behind the loader's data, and is not managed. The range is
+//! bounded, as it lies low in the window like all else: at its far end it would have the clock go
+//! over all that is free between. Who gets no more maps memory instead.
 //!
 //! Two threads at once are the program's mistake: then one of them gets nothing.
 
 use crate::{pool, sys};
-use overspill_os::PAGE_SIZE;
+use overspill_os::{Errno, PAGE_SIZE};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use syscalls::{Sysno, raw_syscall};
 
-/// The part of the window that it may take.
-const PART: usize = 4;
-/// What it begins at a multiple of.
-const ALIGN: usize = 2 << 20;
+/// Bytes of the range, and the part of a small window that it may be.
+const MOST: usize = 1 << 30;
+const PART: usize = 8;
 
-/// Where it ends now; 0 before it was asked for.
+/// Where the range begins, 0 before there is one; and where what the program has ends.
+static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
+
+fn len() -> usize {
+    MOST.min(pool::window().len() / PART) & !(PAGE_SIZE - 1)
+}
 
 /// Moves the end to an address, if there is room; where it is then.
 pub fn set(wanted: usize) -> usize {
@@ -25,21 +30,29 @@ pub fn set(wanted: usize) -> usize {
         // SAFETY: a plain number, which is no address of anything.
         return sys::check(unsafe { raw_syscall!(Sysno::brk, 0) }).unwrap_or(0);
     }
-    let window = pool::window();
-    let start = (window.end - window.len() / PART).next_multiple_of(ALIGN);
-    let end = END.load(Relaxed).max(start);
-    if !(start..=window.end).contains(&wanted) {
-        return end;
+    if START.load(Relaxed) == 0 {
+        let Ok(start) = pool::mmap(0, len(), libc::PROT_NONE, 0) else { return 0 };
+        START.store(start, Relaxed);
+        END.store(start, Relaxed);
     }
+    let (start, end) = (START.load(Relaxed), END.load(Relaxed));
+    let is_inside = (start..=start + len()).contains(&wanted);
+    if is_inside && change(end, wanted).is_ok() {
+        END.store(wanted, Relaxed);
+    }
+    END.load(Relaxed)
+}
+
+/// Makes what lies between two ends accessible, or gives it up.
+fn change(from: usize, to: usize) -> Result<(), Errno> {
     let page = |address: usize| address.next_multiple_of(PAGE_SIZE);
-    let (is, wants) = (page(end), page(wanted));
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let done = match wants {
-        _ if wants > is => pool::mmap(is, wants - is, prot, libc::MAP_FIXED_NOREPLACE).map(drop),
-        _ if wants < is => pool::munmap(wants..is),
-        _ => Ok(()),
-    };
-    let end = if done.is_ok() { wanted } else { end };
-    END.store(end, Relaxed);
-    end
+    let (from, to) = (page(from), page(to));
+    if to > from {
+        pool::mprotect(from..to, libc::PROT_READ | libc::PROT_WRITE)
+    } else if to < from {
+        pool::madvise(to..from, libc::MADV_DONTNEED)?;
+        pool::mprotect(to..from, libc::PROT_NONE)
+    } else {
+        Ok(())
+    }
 }
