@@ -1,7 +1,7 @@
 //! A directory on a disk in which a test file compiles and runs its programs.
 
 use crate::process::{self, Outcome};
-use crate::{TIME_LIMIT, clean, repository};
+use crate::{TIME_LIMIT, clean, repository, skipped};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
@@ -68,6 +68,35 @@ impl Scratch {
     /// The program that `tests/semantics/SOURCE` compiles to.
     pub fn program(&self, source: &str) -> PathBuf {
         self.entry(source).path.get_or_init(|| self.compile(source, &[])).clone()
+    }
+
+    /// Sources of `tests/semantics`, built by Go with cgo ("1") or without it ("0"); None, and a
+    /// word about it, where there is no Go.
+    pub fn go_program(
+        &self,
+        name: &str,
+        sources: &[&str],
+        cgo: &str,
+        flags: &[&str],
+    ) -> Option<PathBuf> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/local/go/bin")]);
+        let Some(go) = places.map(|place| place.join("go")).find(|go| go.is_file()) else {
+            skipped("there is no Go here");
+            return None;
+        };
+        let room = self.target_dir().join("tmp/go");
+        fs::create_dir_all(&room).unwrap();
+        let program = room.join(name);
+        let mut command = Command::new(go);
+        command.arg("build").args(flags).arg("-o").arg(&program).current_dir(&room);
+        let semantics = repository().join("tests/semantics");
+        command.args(sources.iter().map(|source| semantics.join(source)));
+        command.env("CGO_ENABLED", cgo).env("GOCACHE", room.join("cache")).env("HOME", &room);
+        command.env("GOFLAGS", "").env("GO111MODULE", "off");
+        let outcome = process::run(&mut command, TIME_LIMIT);
+        assert_eq!(outcome.status, 0, "{outcome:?}");
+        Some(program)
     }
 
     /// Compiles `tests/semantics/SOURCE` with `flags` beside the usual ones. Where there is a file

@@ -3,7 +3,7 @@
 
 use overspill_tests::process::{Outcome, run, running};
 use overspill_tests::stats::Report;
-use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill, repository, skipped};
+use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill, skipped};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -17,13 +17,6 @@ const BUDGET: &str = "64M";
 /// second may have grown meanwhile.
 const TOLERANCE: u64 = 16 << 20;
 
-/// The Go of this machine.
-fn go() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/local/go/bin")]);
-    places.map(|place| place.join("go")).find(|go| go.is_file())
-}
-
 /// `tests/semantics/SOURCE`, built as a program that the loader starts, without the C library; each
 /// test has its own, to tell who runs it.
 fn built(source: &str, test: &str) -> Option<PathBuf> {
@@ -32,20 +25,8 @@ fn built(source: &str, test: &str) -> Option<PathBuf> {
 
 /// The same of several sources, with cgo or without.
 fn built_with(cgo: &str, sources: &[&str], test: &str) -> Option<PathBuf> {
-    let Some(go) = go() else {
-        skipped("there is no Go here");
-        return None;
-    };
-    let room = SCRATCH.target_dir().join("tmp/go");
-    std::fs::create_dir_all(&room).unwrap();
-    let program = room.join(format!("{test}_{}", sources[0].replace('.', "_")));
-    let mut command = Command::new(go);
-    command.args(["build", "-buildmode=pie", "-o"]).arg(&program).current_dir(&room);
-    command.args(sources.iter().map(|source| repository().join("tests/semantics").join(source)));
-    command.env("CGO_ENABLED", cgo).env("GOCACHE", room.join("cache")).env("HOME", &room);
-    command.env("GOFLAGS", "").env("GO111MODULE", "off");
-    let outcome = run(&mut command, TIME_LIMIT);
-    assert_eq!(outcome.status, 0, "{outcome:?}");
+    let name = format!("{test}_{}", sources[0].replace('.', "_"));
+    let program = SCRATCH.go_program(&name, sources, cgo, &["-buildmode=pie"])?;
     let bytes = std::fs::read(&program).unwrap();
     if !bytes.windows(8).any(|bytes| bytes == b"ld-linux") {
         skipped("this Go builds static programs only");

@@ -3,8 +3,7 @@
 
 use overspill_tests::process::{Outcome, run};
 use overspill_tests::stats::Report;
-use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill, repository, skipped};
-use std::path::{Path, PathBuf};
+use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill, skipped};
 use std::process::Command;
 use std::sync::LazyLock;
 
@@ -67,36 +66,12 @@ fn c_at_any_addresses() {
     c_programs("-static-pie", &["loaded.c", "threads.c"]);
 }
 
-/// `tests/semantics/SOURCE`, built by Go without anything that loads it.
-fn go_program(source: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/local/go/bin")]);
-    let go = places.map(|place| place.join("go")).find(|go| go.is_file());
-    let Some(go) = go else {
-        skipped("there is no Go here");
-        return None;
-    };
-    let room = SCRATCH.target_dir().join("tmp/go-static");
-    std::fs::create_dir_all(&room).unwrap();
-    let program = room.join(source.replace('.', "_"));
-    let mut command = Command::new(go);
-    command.args(["build", "-o"]).arg(&program).current_dir(&room);
-    command.arg(repository().join("tests/semantics").join(source));
-    command.env("CGO_ENABLED", "0").env("GOCACHE", room.join("cache")).env("HOME", &room);
-    command.env("GOFLAGS", "").env("GO111MODULE", "off");
-    let outcome = run(&mut command, TIME_LIMIT);
-    assert_eq!(outcome.status, 0, "{outcome:?}");
-    Some(program)
-}
-
-fn word(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
 #[test]
 fn go_itself_and_beneath_a_shell() {
-    let Some(program) = go_program("goroutines.go") else { return };
-    let program = word(&program);
+    let Some(path) = SCRATCH.go_program("static_goroutines", &["goroutines.go"], "0", &[]) else {
+        return;
+    };
+    let program = path.to_str().unwrap();
     let beneath = format!("env -i {program} && {program}");
     for (name, words) in [("go", vec![program]), ("go-sh", vec!["sh", "-c", &beneath])] {
         let Some((under, report)) = same(name, "64M", &words) else { return };

@@ -23,7 +23,7 @@
 //! on. Every process is looked at when it wakes; one without libraries when it starts ([`maps`]),
 //! since nothing else may wake it.
 
-use crate::memory::{self, touch::touch};
+use crate::memory::{self, touch::touch, vectors};
 use crate::route::pages_touched;
 use crate::signals::registers::Registers;
 use crate::signals::{self, altstack, masks};
@@ -79,18 +79,12 @@ const SEEN: [i64; 40] = [
 ];
 
 /// Calls that follow pointers behind their arguments, which may be managed where these are not: on
-/// the stack; and those that may be for the file of the program. They are made as those that are
-/// stopped for their arguments.
-const FOLLOWED: [i64; 20] = [
+/// the stack, beside [`vectors::FILE_VECTORS`]; and those that may be for the file of the program.
+/// They are made as those that are stopped for their arguments.
+const FOLLOWED: [i64; 14] = [
     libc::SYS_open,
     libc::SYS_openat,
     libc::SYS_io_submit,
-    libc::SYS_readv,
-    libc::SYS_writev,
-    libc::SYS_preadv,
-    libc::SYS_pwritev,
-    libc::SYS_preadv2,
-    libc::SYS_pwritev2,
     libc::SYS_vmsplice,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -104,9 +98,13 @@ const FOLLOWED: [i64; 20] = [
     libc::SYS_setsockopt,
 ];
 
+fn is_followed(number: i64) -> bool {
+    FOLLOWED.contains(&number) || vectors::FILE_VECTORS.contains(&number)
+}
+
 /// Whether the number of a call is replaced.
 fn is_replaced(number: u32) -> bool {
-    SEEN.contains(&number.into()) || FOLLOWED.contains(&number.into())
+    SEEN.contains(&number.into()) || is_followed(number.into())
 }
 
 /// The longest code of an executable that is looked at, which takes 0.3 ms a MiB: one that has
@@ -340,7 +338,7 @@ pub fn start() -> Result<(), Errno> {
 /// `context` is what the kernel has passed to the handler.
 unsafe fn call(context: &mut libc::ucontext_t, number: usize) {
     let mut registers = Registers(&mut context.uc_mcontext.gregs);
-    if FOLLOWED.contains(&(number as i64)) {
+    if is_followed(number as i64) {
         return trap::begin(&mut registers, number);
     }
     let arguments = registers.arguments();
