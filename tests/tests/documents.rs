@@ -41,8 +41,9 @@ print(sum(values))
 ";
 
 /// What commands for running jobs begin with.
-const ABOUT_JOBS: [&str; 6] = [
+const ABOUT_JOBS: [&str; 7] = [
     "overspill stat",
+    "overspill top",
     "overspill metrics",
     "overspill set ",
     "overspill reclaim ",

@@ -11,7 +11,7 @@ mod swap;
 mod swap_help;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-pub use jobs::{ReclaimArgs, SetArgs, StatArgs};
+pub use jobs::{ReclaimArgs, SetArgs, StatArgs, TopArgs};
 pub use metrics::{Address, MetricsArgs};
 use overspill::config::Config;
 use overspill::units::Bytes;
@@ -46,6 +46,9 @@ pub enum Command {
     /// Show what a running job does: memory, swapping, faults, waiting
     #[command(long_about = jobs_help::STAT_ABOUT, after_long_help = jobs_help::STAT_NOTES)]
     Stat(StatArgs),
+    /// Watch running jobs in the terminal, and change them
+    #[command(long_about = jobs_help::TOP_ABOUT, after_long_help = jobs_help::TOP_NOTES)]
+    Top(TopArgs),
     /// Tell what running jobs do, as metrics for Prometheus
     #[command(long_about = metrics_help::METRICS_ABOUT)]
     #[command(after_long_help = metrics_help::METRICS_NOTES)]

@@ -9,6 +9,7 @@ mod settings;
 mod stat;
 mod swapoff;
 mod swapon;
+mod top;
 mod torture;
 
 use crate::args::Command;
@@ -20,6 +21,7 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Run(args) => run::run(args),
         Command::Set(args) => set::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Metrics(args) => metrics::run(&args),
         Command::Reclaim(args) => reclaim::run(&args),
         Command::Swapon(args) => swapon::run(&args),

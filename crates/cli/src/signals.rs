@@ -11,10 +11,21 @@ use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use std::{fs, io};
 
 const FORWARDED: [i32; 6] = [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2];
+
+/// Set when a signal asks this command to end. One that is ignored stays so.
+pub fn asked_to_end() -> io::Result<Arc<AtomicBool>> {
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in not_ignored([SIGINT, SIGTERM, SIGHUP]) {
+        signal_hook::flag::register(signal, asked.clone())?;
+    }
+    Ok(asked)
+}
 
 /// The signals in question, caught from [`Signals::catch`] on.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The options of the commands that look at running jobs: `set`, `stat`, `reclaim`.
+//! The options of the commands that look at running jobs: `set`, `stat`, `top`, `reclaim`.
 
 use super::parse_memory;
 use clap::Args;
@@ -53,6 +53,23 @@ pub struct StatArgs {
     /// Lines in all [default: until the job ends]
     #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub count: Option<u32>,
+}
+
+/// `overspill top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// The job: the process of its `overspill run`, or any process that this started [default: all
+    /// of yours]
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Option<u32>,
+
+    /// Print one screen as text, about the time since each job began
+    #[arg(long, conflicts_with = "interval")]
+    pub once: bool,
+
+    /// Seconds between two looks [default: 1]
+    #[arg(value_name = "INTERVAL", value_parser = parse_interval)]
+    pub interval: Option<Duration>,
 }
 
 /// `overspill reclaim`.

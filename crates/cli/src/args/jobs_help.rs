@@ -84,6 +84,45 @@ mistake on the command line.
 
 Environment: OVERSPILL_RUNTIME_DIR, as for `overspill set`.";
 
+/// Of `overspill top`.
+pub const TOP_ABOUT: &str = "\
+Watch running jobs in the terminal, and change them
+
+All your jobs, or one, with their budgets, memory, swap devices and processes,
+faults by where their pages came from, and graphs of the last five minutes. What
+is done to a job by a key is what `overspill set`, `overspill reclaim` and
+`overspill swapoff` do, and is asked about before.
+
+  overspill top
+  overspill top --pid 384 0.5
+  overspill top --once";
+
+/// The rest.
+pub const TOP_NOTES: &str = "\
+Keys:
+  Up Down j k  mark a job
+  Enter        open it: its processes, its devices, times of its faults
+  Esc          back to the jobs
+  s            sort by what is used, by faults, by swap, by stalls, by number
+  b            change the budget
+  r            take pages out of memory
+  o            take a swap device out of use
+  q            end
+
+Columns and figures are those of `overspill stat`: STALL% is the part of the
+time in which something waited for memory and nothing got on. Times of faults
+are those since the last look, in powers of two. The graphs show the highest
+figure of the looks that share a column.
+
+It takes 80 columns and 24 lines or more, and shows less on fewer. There are no
+colours if NO_COLOR is set, and graphs of ASCII where the locale has no UTF-8.
+
+Exit status: 0 after q, a signal, or the end of the job that --pid names; 1 if
+there is no such job; 2 for a mistake on the command line, or without a
+terminal.
+
+Environment: NO_COLOR; OVERSPILL_RUNTIME_DIR, as for `overspill set`.";
+
 /// Of `overspill reclaim`.
 pub const RECLAIM_ABOUT: &str = "\
 Take pages of a running job out of memory

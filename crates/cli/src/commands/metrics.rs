@@ -8,29 +8,23 @@ mod server;
 mod text;
 
 use crate::args::{Address, MetricsArgs};
-use crate::control::look::{Look, look_at_all, runs};
-use crate::control::{self, Found};
+use crate::control::look::Source;
 use crate::failure::{Failure, say};
 use crate::report::printable;
-use crate::signals::not_ignored;
+use crate::signals::asked_to_end;
 use server::Listener;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 use text::{Format, Jobs};
 
 /// Runs the subcommand; returns the exit status.
 pub fn run(args: &MetricsArgs) -> Result<u8, Failure> {
-    let source = match args.pid {
-        Some(pid) => Source::One(control::find(pid)?.whole()),
-        None => Source::All,
-    };
+    let source = Source::of(args.pid)?;
     match (&args.listen, &args.textfile) {
         (Some(address), _) => listen(&source, address),
         (None, Some(path)) => write_file(&source, path, args.interval),
@@ -38,31 +32,9 @@ pub fn run(args: &MetricsArgs) -> Result<u8, Failure> {
     }
 }
 
-/// Whose metrics are told.
-enum Source {
-    All,
-    One(Found),
-}
-
-impl Source {
-    fn looks(&self) -> Vec<(u32, Result<Look, Failure>)> {
-        match self {
-            Source::All => look_at_all(&control::find_all()),
-            Source::One(job) => look_at_all(std::slice::from_ref(job)),
-        }
-    }
-
-    fn jobs(&self) -> Jobs {
-        Jobs(self.looks().into_iter().map(|(job, look)| (job, look.ok())).collect())
-    }
-
-    /// Whether there will be no more of them.
-    fn is_over(&self) -> bool {
-        match self {
-            Source::All => false,
-            Source::One(job) => !runs(job),
-        }
-    }
+/// What they say now.
+fn jobs(source: &Source) -> Jobs {
+    Jobs(source.looks().into_iter().map(|(job, look)| (job, look.ok())).collect())
 }
 
 fn print(source: &Source) -> Result<u8, Failure> {
@@ -82,28 +54,19 @@ fn print(source: &Source) -> Result<u8, Failure> {
 }
 
 fn listen(source: &Source, address: &Address) -> Result<u8, Failure> {
-    let ended = ended_by_signal()
-        .map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
+    let ended =
+        asked_to_end().map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
     let listener = Listener::open(address)?;
     say(&format!("metrics are at {}", printable(&listener.shown())));
     let goes_on = || !ended.load(Relaxed) && !source.is_over();
-    listener.serve(&|format| source.jobs().text(format), goes_on);
+    listener.serve(&|format| jobs(source).text(format), goes_on);
     Ok(0)
-}
-
-/// Set when a signal asks for the end.
-fn ended_by_signal() -> io::Result<Arc<AtomicBool>> {
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in not_ignored([SIGINT, SIGTERM, SIGHUP]) {
-        signal_hook::flag::register(signal, ended.clone())?;
-    }
-    Ok(ended)
 }
 
 fn write_file(source: &Source, path: &Path, interval: Option<Duration>) -> Result<u8, Failure> {
     let began = Instant::now();
     for round in 1u32.. {
-        let jobs = source.jobs();
+        let jobs = jobs(source);
         // The last one says that there is no such job.
         let is_last = interval.is_none() || jobs.0.is_empty() && source.is_over();
         write_whole(path, &jobs.text(Format::Prometheus)).map_err(|error| {

@@ -17,31 +17,45 @@ const LESS: u8 = 1;
 
 /// Runs the subcommand; returns the exit status.
 pub fn run(args: &ReclaimArgs) -> Result<u8, Failure> {
-    // 1. Ask for it.
     let found = control::find(args.pid)?;
+    let limit = Duration::from_secs(args.wait.into());
+    let (summary, shortfall) = apply(&found, args.size, limit)?;
+    // A closed standard output is no reason to fail.
+    let _ = writeln!(io::stdout(), "{summary}");
+    match shortfall {
+        None => Ok(0),
+        Some(sentence) => {
+            say(&sentence);
+            Ok(LESS)
+        }
+    }
+}
+
+/// Takes so much of a job out of memory, for so long at most; what was done, and why it is less.
+pub fn apply(
+    found: &Found,
+    size: Bytes,
+    limit: Duration,
+) -> Result<(String, Option<String>), Failure> {
+    // 1. Ask for it.
     let start = Instant::now();
-    let mut now = reclaim(&found, Request::Reclaim { bytes: args.size.0 })?;
+    let mut now = reclaim(found, Request::Reclaim { bytes: size.0 })?;
     let number = now.number;
     // 2. Wait until it is so, or cannot be.
-    let limit = Duration::from_secs(args.wait.into());
     while !is_over(&now) && start.elapsed() < limit {
         thread::sleep(POLL);
-        now = reclaim(&found, Request::Reclaimed { number })?;
+        now = reclaim(found, Request::Reclaimed { number })?;
     }
     let late = !is_over(&now);
     if late {
         // Nobody waits for the rest any more.
-        reclaim(&found, Request::Reclaim { bytes: 0 })?;
+        reclaim(found, Request::Reclaim { bytes: 0 })?;
     }
-    // 3. Say how it went. A closed standard output is no reason to fail.
+    // 3. Say how it went.
     let (reclaimed, processes) = (Bytes(now.reclaimed_bytes), now.processes);
     let of = if processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") };
-    let _ = writeln!(io::stdout(), "reclaimed {reclaimed} of {} from {of}", args.size);
-    if reclaimed >= args.size {
-        return Ok(0);
-    }
-    say(&shortfall(&now, late, args));
-    Ok(LESS)
+    let shortfall = (reclaimed < size).then(|| shortfall(&now, late, size, limit));
+    Ok((format!("reclaimed {reclaimed} of {size} from {of}"), shortfall))
 }
 
 fn reclaim(found: &Found, request: Request) -> Result<ReclaimProgress, Failure> {
@@ -57,7 +71,7 @@ fn is_over(now: &ReclaimProgress) -> bool {
 }
 
 /// Why it is less than was asked for.
-fn shortfall(now: &ReclaimProgress, late: bool, args: &ReclaimArgs) -> String {
+fn shortfall(now: &ReclaimProgress, late: bool, size: Bytes, limit: Duration) -> String {
     if now.replaced {
         return "another `overspill reclaim` has taken its place: one at a time counts".to_owned();
     }
@@ -67,10 +81,10 @@ fn shortfall(now: &ReclaimProgress, late: bool, args: &ReclaimArgs) -> String {
              process gives nothing",
             now.processes - now.done,
             now.processes,
-            args.wait
+            limit.as_secs()
         );
     }
-    if now.wanted_bytes < args.size.0 && now.reclaimed_bytes >= now.wanted_bytes {
+    if now.wanted_bytes < size.0 && now.reclaimed_bytes >= now.wanted_bytes {
         return format!("no more than {} was in use", Bytes(now.wanted_bytes));
     }
     "nothing more can be reclaimed: what is left is locked, or nothing takes it, because there is \
@@ -104,23 +118,21 @@ mod tests {
 
     #[test]
     fn each_reason_is_told() {
-        let args = ReclaimArgs { pid: 1, size: Bytes(1 << 20), wait: 5 };
+        let shortfall = |now: &ReclaimProgress, late| {
+            shortfall(now, late, Bytes(1 << 20), Duration::from_secs(5))
+        };
         let now = ReclaimProgress {
             wanted_bytes: 1 << 20,
             processes: 3,
             done: 1,
             ..ReclaimProgress::default()
         };
-        assert!(
-            shortfall(&now, true, &args)
-                .starts_with("2 of 3 processes did not get there within 5 s")
-        );
-        assert!(shortfall(&now, false, &args).starts_with("nothing more can be reclaimed"));
+        assert!(shortfall(&now, true).starts_with("2 of 3 processes did not get there within 5 s"));
+        assert!(shortfall(&now, false).starts_with("nothing more can be reclaimed"));
         let all = ReclaimProgress { wanted_bytes: 4096, reclaimed_bytes: 4096, ..now.clone() };
-        assert_eq!(shortfall(&all, false, &args), "no more than 4 KiB was in use");
+        assert_eq!(shortfall(&all, false), "no more than 4 KiB was in use");
         assert!(
-            shortfall(&ReclaimProgress { replaced: true, ..now }, true, &args)
-                .contains("taken its place")
+            shortfall(&ReclaimProgress { replaced: true, ..now }, true).contains("taken its place")
         );
     }
 }

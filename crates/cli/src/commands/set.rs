@@ -19,27 +19,43 @@ const NOT_REACHED: u8 = 1;
 /// Runs the subcommand; returns the exit status.
 pub fn run(args: &SetArgs) -> Result<u8, Failure> {
     job::check(args.memory, mem_total()).map_err(Failure::usage)?;
-    // 1. Ask for it.
     let found = control::find(args.pid)?;
+    let limit = Duration::from_secs(args.wait.into());
+    let (summary, shortfall) = apply(&found, args.memory, limit, say)?;
+    // A closed standard output is no reason to fail: the budget is changed.
+    let _ = writeln!(io::stdout(), "{summary}");
+    match shortfall.filter(|_| args.wait > 0) {
+        None => Ok(0),
+        Some(sentence) => {
+            say(&sentence);
+            Ok(NOT_REACHED)
+        }
+    }
+}
+
+/// Changes the budget of a job, and waits until it is kept, for so long at most; what was done, and
+/// why it is not kept. `warn` is told at once what is to be said about it.
+pub fn apply(
+    found: &Found,
+    memory: Bytes,
+    limit: Duration,
+    mut warn: impl FnMut(&str),
+) -> Result<(String, Option<String>), Failure> {
+    // 1. Ask for it.
     let start = Instant::now();
-    let asked = budget(&found, Request::Set { memory_bytes: args.memory.0 })?;
+    let asked = budget(found, Request::Set { memory_bytes: memory.0 })?;
     if let Some(warning) = &asked.warning {
-        say(&printable(warning));
+        warn(&printable(warning));
     }
     // 2. Wait until it is so.
-    let limit = Duration::from_secs(args.wait.into());
     let mut now = asked.clone();
     while !now.is_reached() && start.elapsed() < limit {
         thread::sleep(POLL);
-        now = budget(&found, Request::Budget)?;
+        now = budget(found, Request::Budget)?;
     }
-    // 3. Say how it went. A closed standard output is no reason to fail: the budget is changed.
-    let _ = writeln!(io::stdout(), "{}", summary(Bytes(asked.before_bytes), args.memory, &now));
-    if now.is_reached() || args.wait == 0 {
-        return Ok(0);
-    }
-    say(&shortfall(&now, start.elapsed()));
-    Ok(NOT_REACHED)
+    // 3. Say how it went.
+    let shortfall = (!now.is_reached()).then(|| shortfall(&now, start.elapsed()));
+    Ok((summary(Bytes(asked.before_bytes), memory, &now), shortfall))
 }
 
 fn budget(found: &Found, request: Request) -> Result<Budget, Failure> {

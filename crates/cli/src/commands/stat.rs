@@ -5,7 +5,7 @@
 //! over the control socket from `overspill run`, which adds up what all processes of the job keep
 //! in their statistics tables.
 
-mod sample;
+pub mod sample;
 mod table;
 
 use crate::args::StatArgs;

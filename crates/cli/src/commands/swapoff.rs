@@ -42,10 +42,12 @@ pub fn run(args: &SwapoffArgs) -> Result<u8, Failure> {
         if args.all { all(&found).map_err(failed)? } else { named(args).map_err(failed)? };
     let mut statuses = Vec::new();
     for name in names {
-        statuses.push(take_out(&found, name, args.verbose, &signals).unwrap_or_else(|failure| {
-            say(&failure.sentence);
-            FAILED
-        }));
+        statuses.push(take_out_shown(&found, name, args.verbose, &signals).unwrap_or_else(
+            |failure| {
+                say(&failure.sentence);
+                FAILED
+            },
+        ));
         if let Some(signal) = signals.caught() {
             return Ok(KILLED_BY + signal);
         }
@@ -90,51 +92,71 @@ fn all(found: &Found) -> Result<Vec<SwapName>, Failure> {
     }
 }
 
-/// Takes one device out of use; returns the exit status.
-fn take_out(
+/// Takes one device out of use, and shows how far it is; returns the exit status.
+fn take_out_shown(
     found: &Found,
     name: SwapName,
     verbose: bool,
     signals: &Signals,
 ) -> Result<u8, Failure> {
-    // 1. Ask for it.
-    let Some(mut now) = change(found, Request::Swapoff { device: name })? else {
-        return Ok(ended());
-    };
-    let device = printable(&now.device);
-    if verbose {
-        let _ = writeln!(io::stdout(), "swapoff {device}");
-    }
-    // 2. Wait until every process has done it, or all is as before.
-    let mut progress = ProgressDisplay::new(&device, verbose);
-    let mut silence = Silence::default();
-    let mut cancelled = false;
-    while !now.over && !silence.lasts(&now) {
-        let mut request = Request::SwapChange { change: now.change };
-        if signals.caught().is_some() && !cancelled {
-            (cancelled, silence) = (true, Silence::default());
-            request = Request::CancelSwapoff { change: now.change };
-        } else {
+    let mut progress = None;
+    let over = take_out(found, name, |now| {
+        let progress = progress.get_or_insert_with(|| {
+            let device = printable(&now.device);
+            if verbose {
+                let _ = writeln!(io::stdout(), "swapoff {device}");
+            }
+            ProgressDisplay::new(&device, verbose)
+        });
+        if !now.over {
             progress.show(now.left_pages);
-            thread::sleep(POLL);
         }
-        let Some(next) = change(found, request)? else { return Ok(ended()) };
-        now = next;
+        signals.caught().is_some()
+    })?;
+    if let Some(progress) = &progress {
+        progress.end();
     }
-    progress.end();
-    // 3. Say how it went.
-    let (status, sentence) = told(&now, &device);
+    let Some(now) = over else { return Ok(ended()) };
+    let (status, sentence) = told(&now, &printable(&now.device));
     if let Some(sentence) = sentence {
         say(&sentence);
     }
-    if status == 0 && verbose {
+    if let Some(progress) = progress.filter(|_| status == 0 && verbose) {
         say(&progress.summary());
     }
     Ok(status)
 }
 
+/// Takes one device out of use: how far that is when it has ended, or when nobody goes on with it;
+/// nothing if the job has ended. `watch` hears how far it is each time, and calls it off if it says
+/// so.
+pub fn take_out(
+    found: &Found,
+    name: SwapName,
+    mut watch: impl FnMut(&SwapChange) -> bool,
+) -> Result<Option<SwapChange>, Failure> {
+    let Some(mut now) = change(found, Request::Swapoff { device: name })? else { return Ok(None) };
+    let mut silence = Silence::default();
+    let mut cancelled = false;
+    loop {
+        let call_off = watch(&now);
+        if now.over || silence.lasts(&now) {
+            return Ok(Some(now));
+        }
+        let mut request = Request::SwapChange { change: now.change };
+        if call_off && !cancelled {
+            (cancelled, silence) = (true, Silence::default());
+            request = Request::CancelSwapoff { change: now.change };
+        } else {
+            thread::sleep(POLL);
+        }
+        let Some(next) = change(found, request)? else { return Ok(None) };
+        now = next;
+    }
+}
+
 /// The exit status for one device, and what is to be said.
-fn told(now: &SwapChange, device: &str) -> (u8, Option<String>) {
+pub fn told(now: &SwapChange, device: &str) -> (u8, Option<String>) {
     let stays = "it stays in use";
     let (status, mut sentence) = match now.outcome {
         None => (FAILED, format!("swap device '{device}' is out of use in part: {}", silent(now))),

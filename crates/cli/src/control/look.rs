@@ -1,7 +1,7 @@
 //! What running jobs say of themselves: the one way by which commands read their statistics.
 
 use super::protocol::{Budget, JobStats, Reply, Request, SwapDevice};
-use super::{Found, ask_while_it_runs, unexpected};
+use super::{Found, ask_while_it_runs, find, find_all, unexpected};
 use crate::failure::Failure;
 use std::thread;
 
@@ -18,6 +18,42 @@ pub struct Look {
     pub swaps: Vec<SwapDevice>,
 }
 
+/// Which jobs are looked at.
+#[derive(Debug)]
+pub enum Source {
+    /// All of this user's.
+    All,
+    /// One.
+    One(Found),
+}
+
+impl Source {
+    /// The job that process is of, or else all.
+    pub fn of(pid: Option<u32>) -> Result<Source, Failure> {
+        Ok(match pid {
+            Some(pid) => Source::One(find(pid)?.whole()),
+            None => Source::All,
+        })
+    }
+
+    /// What they say now, by the processes of their `overspill run`. Those that have ended are left
+    /// out.
+    pub fn looks(&self) -> Vec<(u32, Result<Look, Failure>)> {
+        match self {
+            Source::All => look_at_all(&find_all()),
+            Source::One(job) => look_at_all(std::slice::from_ref(job)),
+        }
+    }
+
+    /// Whether there will be no more of them.
+    pub fn is_over(&self) -> bool {
+        match self {
+            Source::All => false,
+            Source::One(job) => !runs(job),
+        }
+    }
+}
+
 /// What the job says of itself; nothing once it has ended.
 pub fn stats(found: &Found) -> Result<Option<JobStats>, Failure> {
     match ask_while_it_runs(found, Request::Stats)? {
@@ -29,12 +65,12 @@ pub fn stats(found: &Found) -> Result<Option<JobStats>, Failure> {
 }
 
 /// Whether a job has not ended, as far as it can be told.
-pub fn runs(found: &Found) -> bool {
+fn runs(found: &Found) -> bool {
     !matches!(ask_while_it_runs(found, Request::Budget), Ok(None | Some(Reply::NotMine)))
 }
 
 /// All of it; nothing once the job has ended.
-pub fn look(found: &Found) -> Result<Option<Look>, Failure> {
+fn look(found: &Found) -> Result<Option<Look>, Failure> {
     let Some(stats) = stats(found)? else { return Ok(None) };
     let budget = match ask_while_it_runs(found, Request::Budget)? {
         Some(Reply::Budget(budget)) => budget,
@@ -49,9 +85,8 @@ pub fn look(found: &Found) -> Result<Option<Look>, Failure> {
     Ok(Some(Look { command: super::command(found.launcher), stats, budget, swaps }))
 }
 
-/// Those of several jobs, by the processes of their `overspill run`, at once: one that does not
-/// answer keeps nobody waiting for the others. Jobs that have ended are left out.
-pub fn look_at_all(jobs: &[Found]) -> Vec<(u32, Result<Look, Failure>)> {
+/// That of several jobs, at once: one that does not answer keeps nobody waiting for the others.
+fn look_at_all(jobs: &[Found]) -> Vec<(u32, Result<Look, Failure>)> {
     thread::scope(|scope| {
         let looks: Vec<_> =
             jobs.iter().map(|found| (found.launcher, scope.spawn(|| look(found)))).collect();

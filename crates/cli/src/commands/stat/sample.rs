@@ -107,7 +107,8 @@ impl Sample {
         [self.some_us, self.full_us].map(|us| (us as f64 / 1e4 / self.seconds()).min(100.0))
     }
 
-    fn seconds(&self) -> f64 {
+    /// How long it was.
+    pub fn seconds(&self) -> f64 {
         self.interval.as_secs_f64().max(1e-3)
     }
 
