@@ -7,7 +7,7 @@
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use overspill::job::{self, JobTable};
-use overspill::stats::Snapshot;
+use overspill::stats::{self, Snapshot};
 use overspill::units::Bytes;
 use std::cell::RefCell;
 use std::fs::File;
@@ -23,9 +23,6 @@ struct Input {
     number: u32,
     bytes: u64,
 }
-
-/// The first word of a file of statistics.
-const STATS_MAGIC: &[u8; 8] = b"ovrspil\x09";
 
 struct Tables {
     path: PathBuf,
@@ -51,8 +48,8 @@ impl Tables {
 
 fuzz_target!(|input: Input| {
     // 1. A process's statistics, added to themselves.
-    let mut bytes = vec![0; overspill::stats::FILE_BYTES];
-    bytes[..8].copy_from_slice(STATS_MAGIC);
+    let mut bytes = vec![0; stats::FILE_BYTES];
+    bytes[..8].copy_from_slice(&stats::MAGIC.to_le_bytes());
     for (at, word) in &input.stats {
         let at = 8 + usize::from(*at) * 8 % (bytes.len() - 16);
         bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());

@@ -7,7 +7,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use overspill::device::header::{Header, OwnHeader};
+use overspill::device::header::{Header, MAGIC, OwnHeader};
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {
@@ -20,12 +20,11 @@ fuzz_target!(|input: Input<'_>| {
     let mut page = [0; 4096];
     match input.kind % 3 {
         0 => {
-            let begin = b"overspill swap device 1\n";
-            page[..begin.len()].copy_from_slice(begin);
+            page[..MAGIC.len()].copy_from_slice(MAGIC);
             let text = &input.text[..input.text.len().min(2000)];
-            page[begin.len()..][..text.len()].copy_from_slice(text);
+            page[MAGIC.len()..][..text.len()].copy_from_slice(text);
             // With the checksum that is right, so that the lines are looked at.
-            let end = begin.len() + text.len();
+            let end = MAGIC.len() + text.len();
             if input.fields[0] % 2 == 0 {
                 let checksum = format!("checksum={:08x}\n", crc32fast::hash(&page[..end]));
                 page[end..][..checksum.len()].copy_from_slice(checksum.as_bytes());

@@ -8,11 +8,12 @@ use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
-/// Longest that a command to the job may take. Commands wait 5 s for processes that are stopped.
+/// Longest that a command to the job may take at least, or the plan's patience. Commands wait 5 s
+/// for processes that are stopped.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// What a command says where the job did not answer in time.
-const LATE: &str = "does not answer";
+/// What a command says where the job, or some of its processes, did not answer in time.
+const LATE: [&str; 2] = ["does not answer", "not take note of it"];
 
 /// splitmix64, as the load has it.
 #[derive(Debug)]
@@ -92,7 +93,7 @@ impl Events<'_> {
         let mib = self.plan.memory_mib * (60 + self.random.below(80)) / 100;
         self.most_mib = self.most_mib.max(mib);
         // 1: not kept yet.
-        command(job, "set", &["--memory", &format!("{mib}M"), "--wait", "0"], &[0, 1])
+        self.command(job, "set", &["--memory", &format!("{mib}M"), "--wait", "0"], &[0, 1])
     }
 
     fn change_devices(&mut self, job: &Job) -> Result<(), String> {
@@ -100,10 +101,10 @@ impl Events<'_> {
         let more = more.to_string_lossy();
         self.has_more = !self.has_more;
         if self.has_more {
-            command(job, "swapon", &["-p", "9", &more], &[0])
+            self.command(job, "swapon", &["-p", "9", &more], &[0])
         } else {
             // 2: nothing takes the pages, so that it stays.
-            command(job, "swapoff", &[&more], &[0, 2])
+            self.command(job, "swapoff", &[&more], &[0, 2])
         }
     }
 
@@ -114,38 +115,79 @@ impl Events<'_> {
         let mut options = fs::File::options();
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
         let file = file.map_err(|error| format!("{name}: {error}"))?;
-        command(job, "swapon", &["-p", "10", &format!("{name}:256M")], &[0])?;
+        self.command(job, "swapon", &["-p", "10", &format!("{name}:256M")], &[0])?;
         std::thread::sleep(Duration::from_secs(1));
         job.table.allow_lost_pages();
         file.set_len(4096).map_err(|error| format!("{name}: {error}"))?;
         std::thread::sleep(Duration::from_secs(1));
         // 64: some of its pages could not be read.
-        command(job, "swapoff", &[&name], &[0, 2, 64])
+        self.command(job, "swapoff", &[&name], &[0, 2, 64])
+    }
+
+    /// Gives the job a command, which is to end with one of these statuses.
+    fn command(
+        &self,
+        job: &Job,
+        name: &str,
+        args: &[&str],
+        expected: &[i32],
+    ) -> Result<(), String> {
+        let limit = self.plan.patience.max(LIMIT);
+        let shown = format!("overspill {name} {}", args.join(" "));
+        let (begun, mut is_first) = (Instant::now(), true);
+        loop {
+            let Some((status, said)) = job.control(name, args, limit) else {
+                let stacks = watch::stacks(&job.processes());
+                return Err(format!("{shown} did not end in {} s:\n{stacks}", limit.as_secs()));
+            };
+            match next(expected.contains(&status), &said, is_first, begun.elapsed() < limit) {
+                Next::Done => return Ok(()),
+                Next::Wrong => return Err(format!("{shown} ended with status {status}: {said}")),
+                Next::Again => std::thread::sleep(Duration::from_secs(1)),
+            }
+            is_first = false;
+        }
     }
 }
 
-/// Gives the job a command, which is to end with one of these statuses.
-///
-/// On a machine that does much else the job may be late to answer: it is asked again then, and says
-/// what it likes of what it has done already.
-fn command(job: &Job, name: &str, args: &[&str], expected: &[i32]) -> Result<(), String> {
-    let shown = format!("overspill {name} {}", args.join(" "));
-    let (begun, mut is_first) = (Instant::now(), true);
-    loop {
-        match job.control(name, args, LIMIT) {
-            Some((status, _)) if expected.contains(&status) => return Ok(()),
-            Some((_, said)) if said.contains(LATE) && begun.elapsed() < LIMIT => {
-                is_first = false;
-                std::thread::sleep(Duration::from_secs(1));
-            }
-            Some((status, said)) if is_first || said.contains(LATE) => {
-                return Err(format!("{shown} ended with status {status}: {said}"));
-            }
-            Some(_) => return Ok(()),
-            None => {
-                let stacks = watch::stacks(&job.processes());
-                return Err(format!("{shown} did not end in {} s:\n{stacks}", LIMIT.as_secs()));
-            }
+/// What follows from the end of a command.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Done,
+    Again,
+    Wrong,
+}
+
+/// On a machine that does much else the job, or some of its processes, may be late to answer. They
+/// are asked again then, and say what they like of what they have done already.
+fn next(is_expected: bool, said: &str, is_first: bool, has_time: bool) -> Next {
+    let is_late = LATE.iter().any(|late| said.contains(late));
+    match (is_expected, is_late) {
+        (true, _) => Next::Done,
+        (false, true) if has_time => Next::Again,
+        (false, false) if !is_first => Next::Done,
+        (false, _) => Next::Wrong,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_late_is_asked_again_and_only_who_stays_late_is_wrong() {
+        let late = [
+            "the job of process 7 does not answer (timed out)",
+            "swap device 'x' is in use, but 5 processes do not take note of it within 5 s",
+            "swap device 'x' is out of use in part: 1 process does not take note of it within 5 s",
+        ];
+        for said in late {
+            assert_eq!(next(false, said, true, true), Next::Again, "{said}");
+            assert_eq!(next(false, said, false, false), Next::Wrong, "{said}");
         }
+        let used = "swap device 'x' is in use already";
+        assert_eq!(next(false, used, true, true), Next::Wrong, "nobody was late");
+        assert_eq!(next(false, used, false, true), Next::Done, "it was done the first time");
+        assert_eq!(next(true, late[1], true, true), Next::Done);
     }
 }

@@ -74,7 +74,7 @@ struct Args {
     /// What is not done
     #[arg(long, value_name = "CLASS", value_delimiter = ',', value_parser = classes())]
     without: Vec<String>,
-    /// How long a thread may stand still, in seconds
+    /// How long a thread may stand still, and what is asked of the job be late, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     patience: u64,
     /// Settings of the engine, as of `overspill run`

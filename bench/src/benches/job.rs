@@ -8,7 +8,7 @@ use super::common::Common;
 use super::vs_kernel::{self, Sides};
 use crate::measure::*;
 use crate::model::*;
-use crate::work::vs_kernel::case::{Kind, Peer, Program, Setting, Step, Task};
+use crate::work::vs_kernel::case::{Kind, Peer, Program, Setting, Task};
 use clap::ValueEnum;
 use serde_json::json;
 
@@ -97,7 +97,7 @@ fn plan(args: &Args) -> Vec<Case<Kind>> {
         let overcommit = if job.least(1) > 0 { 1 } else { OVERCOMMIT };
         let (task, peer) = (Task::Program(job), Peer::Zram);
         let setting = Setting { task, peer, overcommit, packing: None, threads: 1 };
-        let steps = args.sides.steps().into_iter().filter(|step| *step != Step::Library);
+        let steps = args.sides.steps().into_iter().filter(move |step| step.does(task, peer));
         [Kind::Alone(job)].into_iter().chain(steps.map(move |step| Kind::Work(setting, step)))
     });
     let labels = |kind: &Kind| vec![("workload", json!(kind.program().map(|job| job.to_string())))];
@@ -108,6 +108,7 @@ fn plan(args: &Args) -> Vec<Case<Kind>> {
 mod tests {
     use super::*;
     use crate::fixture::{args, parse};
+    use crate::work::vs_kernel::case::Step;
 
     #[test]
     fn each_job_is_measured_natively_and_beside_zram() {

@@ -86,8 +86,9 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
         Kind::Floor => floor::measure(),
         Kind::Alone(_) => peer::alone(&request),
         Kind::Work(setting, Step::Peer) => peer::measure(&request, setting.peer),
-        Kind::Work(_, Step::OverspillThread) => ours::run(&request, "thread"),
-        Kind::Work(_, Step::OverspillSignal) => ours::run(&request, "signal"),
+        Kind::Work(_, Step::OverspillThread) => ours::run(&request, "thread", ""),
+        Kind::Work(_, Step::OverspillSignal) => ours::run(&request, "signal", ""),
+        Kind::Work(_, Step::OverspillUnsealed) => ours::run(&request, "signal", ",crypt=off"),
         Kind::Work(_, Step::Library) => ours::library(&request),
     }
 }

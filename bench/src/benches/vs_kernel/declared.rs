@@ -38,6 +38,13 @@ const fn programs(
     verdict(step, "ratio", says, Goal::AtMost(most)).of(Rows::Across(labels))
 }
 
+/// What seals take of a random reader.
+const fn sealed(figure: &'static str, says: &'static str, goal: Goal) -> Verdict {
+    let rows = Rows::With(of!("workload" "rand-read", "peer" "file"; accesses));
+    verdict(SIGNAL, figure, says, goal).of(rows)
+}
+
+const UNSEALED: Base = Base::Step("overspill-unsealed");
 const THREAD: &[&str] = &["overspill-thread"];
 const SIGNAL: &[&str] = &["overspill-signal"];
 const ZRAM: &[(&str, &str)] = of!("peer" "zram", "overcommit" "4", "contents" "its own");
@@ -101,6 +108,8 @@ pub static LADDER: Ladder = Ladder {
         compare("ratio", How::Times, "elapsed_s", Base::Step("peer")),
         compare("cpu_ratio", How::Times, "cpu_s", Base::Step("peer")),
         compare("p999_ratio", How::Times, "p999_ns", Base::Step("peer")),
+        compare("seal_ratio", How::Times, "elapsed_s", UNSEALED).only("overspill-signal"),
+        compare("seal_cpu_ratio", How::Times, "cpu_s", UNSEALED).only("overspill-signal"),
     ],
     verdicts: goals![
         "seq-write" ["zram" 0.45, "zswap" 0.35, "file" 0.80]
@@ -112,6 +121,8 @@ pub static LADDER: Ladder = Ladder {
             .of(Rows::With(of!("overcommit" "4", "contents" "2.5:1"))),
         time(THREAD, 0.80, Rows::With(of!("peer" "zram"; accesses))),
         time(SIGNAL, 0.80, Rows::With(of!("peer" "zram"; accesses))),
+        sealed("seal_ratio", "time, of that with crypt=off", Goal::AtMost(1.05)),
+        sealed("seal_cpu_ratio", "processor time, of that with crypt=off", Goal::Told),
         programs(THREAD, 0.80, ZRAM),
         programs(THREAD, 0.70, ZRAM),
         programs(THREAD, 0.60, ZSWAP),
@@ -140,6 +151,7 @@ pub static LADDER: Ladder = Ladder {
         ("peer", "the kernel"),
         ("overspill-thread", "overspill run"),
         ("overspill-signal", "overspill run --fault signal"),
+        ("overspill-unsealed", "overspill run --fault signal, crypt=off"),
         ("library", "overspill as a library"),
     ],
     ..Ladder::NONE
@@ -190,7 +202,10 @@ mod tests {
             let figures: [(&str, &[f64]); 2] = [("ratio", &ratios), ("cpu_ratio", &[1.2])];
             row(step, &beside_zram(workload, contents), &figures)
         };
+        let mut beside_file = beside_zram("rand-read", "2.5:1");
+        beside_file[1].1 = json!("file");
         let rows = vec![
+            row("overspill-signal", &beside_file, &[("seal_ratio", &[1.03, 1.04, 1.2])]),
             of("overspill-thread", "seq-read", "2.5:1", 0.7),
             of("library", "seq-read", "2.5:1", 0.5),
             of("library", "seq-read", "1:1", 0.5),
@@ -202,6 +217,7 @@ mod tests {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for said in [
             "seq-read, zram: overspill-thread time, of the peer's 0.70 (0.63 to 0.77) met: 0.80",
+            "overspill-signal time, of that with crypt=off 1.04 (1.03 to 1.20) met: 1.05",
             "seq-read, zram: library time, of the peer's 0.50 (0.45 to 0.55) not met: 0.50, 0.35",
             "seq-read, zram: library processor time, of the peer's 1.20 not met: 1.20, 1.00",
             "of the peer's 0.75 (sort 0.50, redis 0.75, cxx 2.00) not met: 0.75, 0.70 at most",
@@ -209,6 +225,6 @@ mod tests {
         ] {
             assert!(words.contains(said), "{said}: {words}");
         }
-        assert_eq!(text.lines().count(), 2 + 5, "nothing is said of other contents: {text}");
+        assert_eq!(text.lines().count(), 2 + 6, "nothing is said of other contents: {text}");
     }
 }

@@ -6,7 +6,7 @@ use crate::machine::*;
 use crate::measure::*;
 use crate::model::*;
 use crate::work::vs_kernel::Request;
-use crate::work::vs_kernel::case::{Kind, Setting, Step, Task};
+use crate::work::vs_kernel::case::{Kind, Setting, Task};
 use crate::work::vs_kernel::program::Inputs;
 use overspill_bench::workload::Packing;
 use serde_json::json;
@@ -38,8 +38,7 @@ pub fn plan(args: &Args) -> Vec<Case<Kind>> {
             for &task in tasks {
                 for peer in args.peers() {
                     let setting = Setting { task, peer, overcommit, packing, threads };
-                    let fits = |step: &&Step| task.program().is_none() || **step != Step::Library;
-                    let steps = steps.iter().filter(fits);
+                    let steps = steps.iter().filter(|step| step.does(task, peer));
                     kinds.extend(steps.map(|step| Kind::Work(setting, *step)));
                 }
             }
@@ -118,7 +117,7 @@ mod tests {
         let programs = "--workload sort,cxx --peer zram --contents 1,10 --threads 1,2";
         let all = "--contents 1,10 --threads 1,2 --steps peer";
         for (line, planned, first) in [
-            ("", 1 + 5 * 3 * 4, "floor; peer, seq-write, zram, 4x, 2.5:1, 1 thread"),
+            ("", 1 + 5 * (4 + 4 + 5), "floor; peer, seq-write, zram, 4x, 2.5:1, 1 thread"),
             (
                 format!("{programs} --overcommit 2,4").as_str(),
                 3 + 2 * 2 * 3,
@@ -141,8 +140,8 @@ mod tests {
     fn what_is_missing_takes_what_needs_it_along() {
         let cases = plan(&args("--workload seq-read,redis --peer zram,file"));
         let left = |name: &str| cases.iter().filter(|case| !case.what.needs(name)).count();
-        assert_eq!(cases.len(), 1 + 8 + 1 + 6);
-        assert_eq!(["redis", "zram", "sort"].map(left), [9, 14, 16]);
+        assert_eq!(cases.len(), 1 + 4 + 5 + 1 + 6);
+        assert_eq!(["redis", "zram", "sort"].map(left), [10, 15, 17]);
         let by_signal: Vec<String> =
             cases.iter().filter_map(|case| case.what.by_signal()).collect();
         assert_eq!(by_signal, ["redis in overspill-signal"; 2]);

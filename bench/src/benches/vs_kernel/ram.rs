@@ -15,7 +15,7 @@ use std::time::Duration;
 const LOWEST: u64 = 4;
 /// What overspill takes beside its budget, until it is known, by step: the program, its tables, the
 /// launcher.
-const BESIDE: [u64; 4] = [0, 5 << 20, 5 << 20, 1 << 20];
+const BESIDE: [u64; 5] = [0, 5 << 20, 5 << 20, 5 << 20, 1 << 20];
 
 /// What part of its RAM a peer gets more when it had too little to run with.
 const RAISE: u64 = 4;
@@ -41,7 +41,7 @@ struct Seen {
     pool: u64,
     total: u64,
     /// What overspill took beside its budget, by step.
-    beside: [u64; 4],
+    beside: [u64; 5],
 }
 
 impl Ram {

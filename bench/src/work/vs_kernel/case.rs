@@ -107,8 +107,22 @@ pub enum Step {
     OverspillThread,
     /// The same, its faults served by signal
     OverspillSignal,
+    /// The same, and pages lie on the device as they are; beside a swap file, accesses only
+    OverspillUnsealed,
     /// The same accesses in a process of the library, served by signal
     Library,
+}
+
+impl Step {
+    /// Whether it is measured of a task beside a peer. A program is not in a process of the
+    /// library. What seals take is told of accesses, where there is a device on both sides.
+    pub fn does(self, task: Task, peer: Peer) -> bool {
+        match self {
+            Step::Library => task.program().is_none(),
+            Step::OverspillUnsealed => task.program().is_none() && peer == Peer::File,
+            _ => true,
+        }
+    }
 }
 
 named!(Peer, Program, Step);

@@ -13,12 +13,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::mpsc;
 
-/// Runs the program under the command.
-pub fn run(request: &Request, fault: &str) -> Result<Sample, Failure> {
+/// Runs the program under the command, with these options of its device.
+pub fn run(request: &Request, fault: &str, options: &str) -> Result<Sample, Failure> {
     let stats = request.dir.join(format!(".{}.json", kernel_swap::name()));
     let cgroup = counting();
     let what = PutBack { files: vec![stats.clone()], ..PutBack::cgroup(cgroup.as_ref()) };
-    let words = words(request, fault, &stats);
+    let words = words(request, fault, options, &stats);
     put_back::around(&what, |guard| {
         let (mut sample, peak) = launch::counted(request, &words, cgroup.as_ref(), guard)?;
         // What overspill says of it.
@@ -35,14 +35,16 @@ pub fn run(request: &Request, fault: &str) -> Result<Sample, Failure> {
 }
 
 /// The command with its options, without what the user set for other runs.
-fn words(request: &Request, fault: &str, stats: &Path) -> Vec<OsString> {
+fn words(request: &Request, fault: &str, options: &str, stats: &Path) -> Vec<OsString> {
     let own = std::env::vars_os().map(|(name, _)| name);
     let own = own.filter(|name| name.to_string_lossy().starts_with("OVERSPILL_"));
     let mut words: Vec<OsString> = vec!["env".into()];
     words.extend(own.flat_map(|name| ["-u".into(), name]));
     words.extend([request.command.clone().into(), "run".into()]);
     words.extend(["--memory".into(), request.memory.to_string().into()]);
-    words.extend(["--fault".into(), fault.into(), "--swap".into(), request.dir.clone().into()]);
+    let mut device = request.dir.clone().into_os_string();
+    device.push(options);
+    words.extend(["--fault".into(), fault.into(), "--swap".into(), device]);
     if !request.settings.is_empty() {
         words.extend(["--set".into(), request.settings.clone().into()]);
     }

@@ -11,7 +11,7 @@ use crate::units::{Bytes, PAGE_SIZE, Uuid};
 use std::fmt;
 
 /// What a header of ours begins with.
-const MAGIC: &[u8] = b"overspill swap device 1\n";
+pub const MAGIC: &[u8] = b"overspill swap device 1\n";
 /// How the header page of a kernel swap area ends.
 const KERNEL_MAGIC: &[u8] = b"SWAPSPACE2";
 

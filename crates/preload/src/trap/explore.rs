@@ -209,12 +209,17 @@ impl World {
                 .for_each(|(n, some)| some.fill(n));
         }
         let some_rights = choices.byte().is_multiple_of(4);
-        let mut rights = || match choices.byte() % 4 * u8::from(some_rights) {
+        let mut rights = || match choices.byte() % 4 {
             1 => Rights::None,
             2 => Rights::Read,
             _ => Rights::Write,
         };
-        self.memory.rights = (0..WINDOW).map(|_| rights()).collect();
+        // Bytes are taken for rights only where there are some, so that few make a call.
+        self.memory.rights = if some_rights {
+            (0..WINDOW).map(|_| rights()).collect()
+        } else {
+            vec![Rights::Write; WINDOW]
+        };
         let call = calls::call(choices, &mut self.memory, &self.descriptors);
         explore::set(Window { start: self.memory.window, pages: self.memory.rights.clone() });
         let image = self.memory.image();
