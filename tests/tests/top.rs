@@ -3,7 +3,7 @@
 
 use overspill_tests::documents::same_output;
 use overspill_tests::job::{Job, refused};
-use overspill_tests::process::{run, wait_until};
+use overspill_tests::process::{run, running, wait_until};
 use overspill_tests::{Scratch, TIME_LIMIT, binary, skipped};
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -202,10 +202,32 @@ fn it_follows_the_size_of_the_terminal_and_ends_with_the_job() {
     };
     assert!(wait_until(TIME_LIMIT, follows), "{}", terminal.shows());
     let screen = terminal.tmux(&["capture-pane", "-p", "-e"]);
-    let colour = ["\u{1b}[3", "\u{1b}[9", ";3"].iter().find(|part| screen.contains(**part));
-    assert!(screen.is_ascii() && colour.is_none(), "{screen:?}");
+    // 39 is that of the terminal.
+    let is_colour =
+        |n: &i32| screen.contains(&format!("[3{n}")) || screen.contains(&format!("[9{n}"));
+    assert!(screen.is_ascii() && !(0..8).any(|n| is_colour(&n)), "{screen:?}");
     job.end_churn();
     terminal.wait_for("ended with 0");
+}
+
+#[test]
+fn it_ends_with_its_terminal() {
+    if !has_tmux() {
+        return;
+    }
+    let Some(job) = busy("top-gone") else { return };
+    let watched = format!("top --pid {} 60", job.pid());
+    let terminal = Terminal::top(&job, "", &watched["top ".len()..]);
+    terminal.wait_for("PROCESS COMMAND");
+    let is_there = || {
+        let command = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words = |pid| String::from_utf8_lossy(&command(pid)).replace('\0', " ");
+        running(binary(&SCRATCH)).into_iter().any(|pid| words(pid).contains(&watched))
+    };
+    assert!(is_there());
+    drop(terminal);
+    assert!(wait_until(TIME_LIMIT, || !is_there()), "it is there without a terminal");
+    job.end_churn();
 }
 
 #[test]

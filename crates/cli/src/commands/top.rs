@@ -20,13 +20,14 @@ use app::{Action, App, Effect, Key};
 use bars::Marks;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, poll};
 use screen::Theme;
 use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{process, thread};
 
 /// Longest time until what jobs say is drawn, or a signal is heard.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -81,10 +82,23 @@ pub fn run(args: &TopArgs) -> Result<u8, Failure> {
     let (sender, receiver) = mpsc::channel();
     watch(source, args.interval.unwrap_or(INTERVAL), sender.clone());
     let mut terminal = ratatui::try_init().map_err(no_terminal)?;
+    end_with_terminal();
     let live = Live { app, theme, sender, receiver };
     let shown = live.show(&mut terminal, &ended);
     ratatui::restore();
     shown.map(|()| 0).map_err(no_terminal)
+}
+
+/// Ends the command when its terminal is gone: whoever waits for keys there would look for them
+/// without a pause (crossterm takes the end of its input for nothing).
+fn end_with_terminal() {
+    thread::spawn(|| {
+        let stdin = io::stdin();
+        // Asked for nothing, it tells of the end alone.
+        let mut wait = [PollFd::new(&stdin, PollFlags::empty())];
+        while poll(&mut wait, None).is_err() {}
+        process::exit(1);
+    });
 }
 
 /// Has jobs looked at again and again.

@@ -257,7 +257,7 @@ overspill top: 2 jobs                                                    by used
             "  device       25",
             "DEVICE",
             "/var/tmp",
-            "30 MiB   1 GiB",
+            "30 MiB     1 GiB",
             "PROCESS COMMAND",
             "6310 python3",
             "6311 helper",
