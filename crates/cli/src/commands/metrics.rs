@@ -1,7 +1,8 @@
 //! `overspill metrics`: what running jobs do, for Prometheus.
 //!
 //! [`families`] is what is told, [`text`] writes it down, [`server`] answers those who ask. The
-//! figures are those of `overspill stat`, asked for when they are wanted ([`look`]).
+//! figures are those of `overspill stat`, asked for when they are wanted
+//! ([`crate::control::look`]).
 
 mod families;
 mod server;

@@ -2,8 +2,9 @@
 //!
 //! [`watched`] is a job over the last minutes, [`app`] what is shown of them and what keys do,
 //! [`screen`] draws it with [`bars`]. The figures are those of `overspill stat`, asked for on a
-//! thread of their own, since a job that is stopped does not answer for seconds ([`look`]). What is
-//! done to a job is what `overspill set`, `reclaim` and `swapoff` do, on threads as well.
+//! thread of their own, since a job that is stopped does not answer for seconds
+//! ([`control::look`]). What is done to a job is what `overspill set`, `reclaim` and `swapoff` do,
+//! on threads as well.
 
 mod app;
 mod bars;
