@@ -35,7 +35,8 @@ struct Terminal {
 impl Terminal {
     /// With `overspill top ARGUMENTS` for the jobs where this one is, and then its exit status.
     fn top(job: &Job, variables: &str, arguments: &str) -> Terminal {
-        let socket = job.runtime.join("tmux");
+        // Not in the directory of the job, which the terminal may outlive.
+        let socket = std::env::temp_dir().join(format!("overspill-tmux.{}", job.pid()));
         let terminal = Terminal { socket, screen: RefCell::default() };
         let command = format!(
             "env -u NO_COLOR OVERSPILL_RUNTIME_DIR='{}' {variables} '{}' top {arguments}; \
@@ -93,6 +94,7 @@ impl Drop for Terminal {
         let mut tmux = Command::new("tmux");
         tmux.arg("-S").arg(&self.socket).arg("kill-server");
         let _ = tmux.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let _ = std::fs::remove_file(&self.socket);
     }
 }
 
@@ -216,7 +218,7 @@ fn it_ends_with_its_terminal() {
         return;
     }
     let Some(job) = busy("top-gone") else { return };
-    let watched = format!("top --pid {} 60", job.pid());
+    let watched = format!("top --pid {} 0.3", job.pid());
     let terminal = Terminal::top(&job, "", &watched["top ".len()..]);
     terminal.wait_for("PROCESS COMMAND");
     let is_there = || {

@@ -19,7 +19,7 @@
 //! Context: the child of a vfork too. So nothing is allocated, and no lock is taken.
 
 use super::file::Executed;
-use crate::memory::strings::{Strings, environ};
+use crate::memory::strings::{Strings, each, environ};
 use crate::sys::real;
 use crate::{config, heap, memory};
 use overspill_os::{Errno, PAGE_SIZE, confined};
@@ -58,6 +58,13 @@ pub fn keep<'a>(settings: impl Iterator<Item = (&'a str, &'a str)>) {
 pub fn is_for_job(environment: Strings) -> bool {
     let is_in_reach = || JOB.get().is_some_and(JobVariables::is_in_reach);
     Seen::of(environment).is_some_and(|seen| !seen.off) && is_in_reach()
+}
+
+/// Whether valgrind executes one of its tools, which are static programs: they have the address
+/// space of their process to themselves.
+pub fn is_of_valgrind(environment: Strings) -> bool {
+    let mut reader = Reader::new();
+    each(environment).any(|string| reader.strip(string as usize, b"VALGRIND_LAUNCHER=").is_some())
 }
 
 /// The path by which the loader has loaded this library.
@@ -447,7 +454,6 @@ pub unsafe extern "C" fn __libc_start_main() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::strings::each;
 
     fn job() -> &'static JobVariables {
         let settings = [c"OVERSPILL_JOB_MEMORY=64M", c"OVERSPILL_JOB_RUN_DIR=/run/x"];

@@ -45,7 +45,9 @@ impl Placing {
         if !BY_SIGNAL.load(Relaxed) {
             return None;
         }
-        environment::is_for_job(environment).then_some(())?;
+        let is_wanted =
+            environment::is_for_job(environment) && !environment::is_of_valgrind(environment);
+        is_wanted.then_some(())?;
         Some(Placing { path: file.is_static()? })
     }
 
