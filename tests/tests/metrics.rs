@@ -77,17 +77,20 @@ fn get(metrics: &Metrics, name: &str) -> f64 {
 #[test]
 fn figures_are_those_of_stat_and_only_grow() {
     let Some(job) = busy("metrics") else { return };
+    let pid = job.pid();
+    let named = |name: &str| format!("overspill_{name}{{job=\"{pid}\"}}");
+    // Pages have come back from the device by then.
+    let major = || get(&printed(&job.ask(&["metrics"])), &named("major_faults_total"));
+    assert!(wait_until(TIME_LIMIT, || major() > 0.0), "no page comes back");
     let first = printed(&job.ask(&["metrics"]));
     let stat = job.ask(&["stat", "--json"]).stdout;
     let stat: Value = serde_json::from_str(&stat).unwrap();
     let last = printed(&job.ask(&["metrics", "--pid", &job.processes()[0].0.to_string()]));
-    let pid = job.pid();
     let between = |name: &str, figure: &Value| {
         let [low, high] = [&first, &last].map(|metrics| get(metrics, name));
         let figure = figure.as_f64().unwrap();
         assert!(low <= figure && figure <= high && low > 0.0, "{name}: {low} {figure} {high}");
     };
-    let named = |name: &str| format!("overspill_{name}{{job=\"{pid}\"}}");
     between(&named("faults_total"), &stat["counters"]["pgfault"]);
     between(&named("major_faults_total"), &stat["counters"]["pgmajfault"]);
     between(&named("job_elapsed_seconds"), &stat["elapsed_s"]);
