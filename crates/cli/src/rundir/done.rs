@@ -78,6 +78,14 @@ impl Sum {
     }
 }
 
+/// Whether another program has been executed: it has an engine of its own, and counts from zero
+/// until that has begun. It may have done more than the one before by the time of the next look.
+fn has_begun_anew(before: &Snapshot, now: &Snapshot) -> bool {
+    let engines = [before.engine, now.engine];
+    !engines.contains(&0) && engines[0] != engines[1]
+        || GROWING.iter().any(|counter| now.get(*counter) < before.get(*counter))
+}
+
 /// What is done.
 #[derive(Debug, Default)]
 pub struct Done {
@@ -90,8 +98,7 @@ pub struct Done {
 impl Done {
     /// Notes what the file of a process says.
     pub fn look(&mut self, pid: u32, now: Snapshot) {
-        let lower = |before: &Snapshot| GROWING.iter().any(|c| now.get(*c) < before.get(*c));
-        if let Some(before) = self.seen.get(&pid).filter(|before| lower(before)) {
+        if let Some(before) = self.seen.get(&pid).filter(|before| has_begun_anew(before, &now)) {
             self.ended.add_done(before);
         }
         self.seen.insert(pid, now);
@@ -180,6 +187,11 @@ mod tests {
         done.look(1, program(4, 1));
         done.look(1, program(6, 1));
         assert_eq!(told(&done, |_| true), [1, 20, 10, 20, 4, 8 * 4096]);
+        // One that has done more than the program before it when it is seen first.
+        done.look(1, Snapshot { engine: 100, ..program(6, 1) });
+        assert_eq!(told(&done, |_| true), [1, 20, 10, 20, 4, 8 * 4096]);
+        done.look(1, Snapshot { engine: 101, ..program(9, 1) });
+        assert_eq!(told(&done, |_| true), [1, 29, 10, 29, 5, 10 * 4096]);
         assert_eq!(Bytes(done.sum(|_| true).peak), Bytes(0));
     }
 }
