@@ -36,10 +36,10 @@ FLOORS = {
     ],
     "crates/preload": [
         "sys", "route", "config", "own_stack", "heap", "image", "pool", "dormant", "remote",
-        "memory", "load", "userfaultfd", "nested",
-        "robust", "signals", "trap", "calls", "streams", "sandbox", "delivery", "gate", "map",
-        "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall",
-        "data_end", "inline", "init", "lib",
+        "data_end", "memory", "load", "userfaultfd", "nested",
+        "robust", "signals", "stubs", "trap", "calls", "streams", "sandbox", "delivery", "gate",
+        "map", "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall",
+        "inline", "init", "lib",
     ],
     "crates/cli": [
         "failure", "signals", "swap", "memory", "outside", "rundir", "report",

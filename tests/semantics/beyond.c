@@ -26,10 +26,10 @@ static void keep(int milliseconds)
     usleep((useconds_t)milliseconds * 1000);
 }
 
-/* As a runtime maps memory that has system calls of its own, by a number that its code has not. */
-static void *map_directly(size_t bytes)
+/* As a runtime makes system calls of its own, by a number that its code has not. */
+static long directly(long which, long a, long b, long c)
 {
-    volatile long number = SYS_mmap;
+    volatile long number = which;
     long result;
     register long flags __asm__("r10") = MAP_PRIVATE | MAP_ANONYMOUS;
     register long file __asm__("r8") = -1;
@@ -37,10 +37,21 @@ static void *map_directly(size_t bytes)
 
     __asm__ volatile("syscall"
                      : "=a"(result)
-                     : "a"(number), "D"(0), "S"(bytes), "d"(PROT_READ | PROT_WRITE), "r"(flags),
-                       "r"(file), "r"(offset)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(flags), "r"(file), "r"(offset)
                      : "rcx", "r11", "memory");
-    return (void *)result;
+    return result;
+}
+
+static void *map_directly(size_t bytes)
+{
+    return (void *)directly(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE);
+}
+
+static void *grow_directly(size_t bytes)
+{
+    long end = directly(SYS_brk, 0, 0, 0);
+
+    return directly(SYS_brk, end + (long)bytes, 0, 0) > end ? (void *)end : NULL;
 }
 
 static void stacks(size_t bytes, int milliseconds)
@@ -76,7 +87,7 @@ int main(int argc, char **argv)
         if (!strcmp(argv[1], "heap"))
             at = malloc(bytes);
         else if (!strcmp(argv[1], "brk"))
-            at = sbrk((intptr_t)bytes);
+            at = grow_directly(bytes);
         else if (!strcmp(argv[1], "shared"))
             at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         else

@@ -45,22 +45,6 @@ static void beginning(int argc, char **argv)
     check(((uintptr_t)argv & 15) % 8 == 0 && getauxval(AT_PAGESZ) == PAGE, "its stack");
 }
 
-static void end_of_data(void)
-{
-    char *first = sbrk(0), *end;
-    if (first == (void *)-1)
-        die("sbrk");
-    check(sbrk(8 * (intptr_t)MIB) == first, "brk memory");
-    size_t lead = (PAGE - (uintptr_t)first % PAGE) % PAGE, pages = 8 * MIB / PAGE - 1;
-    check(nonzero(first, 8 * MIB) == 0, "is zero");
-    fill(first + lead, pages, 1);
-    pressure(64);
-    check(bad_pages(first + lead, pages, 1) == 0, "and keeps what is written there");
-    end = sbrk(0);
-    check(end == first + 8 * MIB && brk(first) == 0 && sbrk(0) == first, "it shrinks");
-    check(brk(first + MIB) == 0 && nonzero(first, MIB) == 0, "and is zero when it grows again");
-}
-
 /* Pointers that no argument of the call shows. */
 static void behind_pointers(void)
 {
@@ -132,7 +116,6 @@ static void children(char **argv)
 int main(int argc, char **argv)
 {
     beginning(argc, argv);
-    end_of_data();
     behind_pointers();
     threads();
     if (argc < 2)

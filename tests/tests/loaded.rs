@@ -10,14 +10,20 @@ use std::sync::LazyLock;
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
 
 /// Programs of the semantics suite that are to be the same when they are linked statically.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 14] = [
+    "aio.c",
+    "asynchronous.c",
     "blocking.c",
+    "brk.c",
+    "changed.c",
     "coroutines.c",
     "fork_evicted.c",
     "heap.c",
     "loaded.c",
     "mremap.c",
+    "remote.c",
     "signals.c",
+    "syscalls.c",
     "threads.c",
 ];
 

@@ -1,35 +1,51 @@
-//! brk(2) of a program that was loaded here ([`crate::load`]): managed memory, within a range of
-//! the window that is its own from the first call on.
+//! The end of the program's data: brk(2) and sbrk(3) give managed memory, within a range of the
+//! window that is the program's own from the first use on.
 //!
-//! What the kernel has for it lies behind the loader's data, and is not managed. The range is
-//! bounded, as it lies low in the window like all else: at its far end it would have the clock go
-//! over all that is free between. Who gets no more maps memory instead.
+//! What the kernel has for it lies behind the program's data, and would not be managed; so a
+//! dormant process wakes for it. The C library's own malloc goes on to have the kernel's, by
+//! functions that no symbol leads to.
+//!
+//! The range is bounded, as it lies low in the window like all else: at its far end it would have
+//! the clock go over all that is free between.
 //!
 //! Two threads at once are the program's mistake: then one of them gets nothing.
 
-use crate::{pool, sys};
-use overspill_os::{Errno, PAGE_SIZE};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use syscalls::{Sysno, raw_syscall};
+use crate::sys::{real, to_c, to_c_int};
+use crate::{dormant, pool};
+use overspill_os::{Errno, PAGE_SIZE, tls};
+use rustix::process::{Resource, getrlimit};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// Bytes of the range, and the part of a small window that it may be.
-const MOST: usize = 1 << 30;
+const MOST: usize = 16 << 30;
 const PART: usize = 8;
 
 /// Where the range begins, 0 before there is one; and where what the program has ends.
 static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
+/// Whether the program has had the kernel's, as there was no engine: it goes on with that, since
+/// many an allocator expects that what it gets follows what it has.
+static IS_KERNELS: AtomicBool = AtomicBool::new(false);
 
 fn len() -> usize {
     MOST.min(pool::window().len() / PART) & !(PAGE_SIZE - 1)
 }
 
-/// Moves the end to an address, if there is room; where it is then.
-pub fn set(wanted: usize) -> usize {
-    if !pool::exists() {
-        // SAFETY: a plain number, which is no address of anything.
-        return sys::check(unsafe { raw_syscall!(Sysno::brk, 0) }).unwrap_or(0);
+/// Whether what the program gets is managed memory.
+pub fn is_managed() -> bool {
+    if START.load(Relaxed) != 0 || !tls::is_program() {
+        return tls::is_program();
     }
+    if !IS_KERNELS.load(Relaxed) {
+        dormant::wake();
+        IS_KERNELS.store(!pool::exists(), Relaxed);
+    }
+    !IS_KERNELS.load(Relaxed)
+}
+
+/// Moves the end to an address, if there is room; where it is then. For memory that is managed.
+pub fn set(wanted: usize) -> usize {
     if START.load(Relaxed) == 0 {
         let Ok(start) = pool::mmap(0, len(), libc::PROT_NONE, 0) else { return 0 };
         START.store(start, Relaxed);
@@ -37,10 +53,47 @@ pub fn set(wanted: usize) -> usize {
     }
     let (start, end) = (START.load(Relaxed), END.load(Relaxed));
     let is_inside = (start..=start + len()).contains(&wanted);
-    if is_inside && change(end, wanted).is_ok() {
+    if is_inside && (wanted < end || is_allowed(wanted - start)) && change(end, wanted).is_ok() {
         END.store(wanted, Relaxed);
     }
     END.load(Relaxed)
+}
+
+/// Whether the program may have so much data.
+fn is_allowed(len: usize) -> bool {
+    getrlimit(Resource::Data).current.is_none_or(|most| len as u64 <= most)
+}
+
+/// brk(2), as the C library has it: it fails only where the end stays below what was asked for.
+///
+/// # Safety
+///
+/// As for brk(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn brk(end: *mut c_void) -> c_int {
+    if !is_managed() {
+        // SAFETY: the caller's promise.
+        return unsafe { real!(c"brk" as unsafe extern "C" fn(*mut c_void) -> c_int)(end) };
+    }
+    let is_there = set(end as usize) >= end as usize;
+    to_c_int(is_there.then_some(0).ok_or(Errno::NOMEM))
+}
+
+/// sbrk(3).
+///
+/// # Safety
+///
+/// As for sbrk(3).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
+    if !is_managed() {
+        // SAFETY: the caller's promise.
+        return unsafe { real!(c"sbrk" as unsafe extern "C" fn(isize) -> *mut c_void)(increment) };
+    }
+    let before = set(0);
+    let after = before.checked_add_signed(increment).filter(|_| before != 0);
+    let is_there = after.is_some_and(|after| set(after) == after);
+    to_c(is_there.then_some(before).ok_or(Errno::NOMEM)) as *mut c_void
 }
 
 /// Makes what lies between two ends accessible, or gives it up.

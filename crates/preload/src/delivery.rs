@@ -2,7 +2,7 @@
 
 use crate::config::Asked;
 use crate::signals::{self, altstack, masks};
-use crate::{image, streams, trap};
+use crate::{image, streams, stubs, trap};
 use overspill::config::{Config, Delivery};
 use overspill_os::uffd::open_descriptor;
 use overspill_os::{Errno, observer, seccomp, tls, vm};
@@ -42,8 +42,9 @@ pub fn settle(asked: Asked) -> Result<Config, String> {
 /// Has calls with addresses of annexes stopped as well; whether that can be. Where addresses are
 /// not random, what the process executes would be stopped for addresses of its own.
 fn stop_for_annexes(annexes: &[Range<usize>]) -> bool {
+    let code = || image::code().into_iter().chain(stubs::room()).collect::<Vec<_>>();
     annexes.is_empty()
-        || vm::has_random_addresses() && seccomp::install_for(annexes, &image::code()).is_ok()
+        || vm::has_random_addresses() && seccomp::install_for(annexes, &code()).is_ok()
 }
 
 /// Whether a thread will serve the faults: so it was asked for, or a tracer would be told of every

@@ -11,13 +11,13 @@
 //!   random, terminals);
 //! - Linux AIO and io_uring, by system call or through libaio and liburing.
 //!
-//! Not seen: a device opened by another path, sockets of AF_XDP and AF_ALG, and libaio or liburing
-//! linked statically (their system calls do not pass through the C library). The setting `out=move`
-//! is for those.
+//! Not seen: a device opened by another path, sockets of AF_XDP and AF_ALG, and calls that do not
+//! pass through the C library (libaio or liburing linked statically), but for those that are found
+//! ([`crate::inline`]). The setting `out=move` is for those.
 
 use self::received::{look_at_message, look_at_messages};
 use crate::sys::real;
-use crate::{calls, pool, remote};
+use crate::{calls, memory, pool, remote};
 use overspill_os::{Errno, descriptors, tls};
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
@@ -100,11 +100,15 @@ fn is_harmless(major: c_uint, minor: c_uint) -> bool {
 }
 
 fn is_dma_device(fd: c_int) -> bool {
-    crate::sys::status(fd).is_some_and(|file| match file.st_mode & libc::S_IFMT {
+    crate::sys::status(fd).is_some_and(|file| is_dma(file.st_mode, file.st_rdev))
+}
+
+fn is_dma(mode: libc::mode_t, device: libc::dev_t) -> bool {
+    match mode & libc::S_IFMT {
         libc::S_IFBLK => true,
-        libc::S_IFCHR => !is_harmless(libc::major(file.st_rdev), libc::minor(file.st_rdev)),
+        libc::S_IFCHR => !is_harmless(libc::major(device), libc::minor(device)),
         _ => false,
-    })
+    }
 }
 
 /// Looks at a descriptor just opened.
@@ -317,6 +321,38 @@ asynchronous_io! {
     c"io_uring_queue_init_params" io_uring_queue_init_params;
     /// liburing's io_uring_queue_init_mem(3).
     c"io_uring_queue_init_mem" io_uring_queue_init_mem;
+}
+
+/// A call that the program is about to make by instructions of its own. What comes of it is not
+/// seen, so what may open the door counts.
+pub fn look_ahead(number: libc::c_long, arguments: [usize; 6]) {
+    let [a, b, c, ..] = arguments;
+    let opens = |path, flags| flags as c_int & libc::O_DIRECT != 0 || may_be_dma_device(path);
+    let brings = |message: libc::msghdr| message.msg_controllen != 0;
+    let may = || match number {
+        libc::SYS_io_setup | libc::SYS_io_uring_setup | libc::SYS_io_uring_register => true,
+        libc::SYS_openat2 | libc::SYS_open_by_handle_at | libc::SYS_pidfd_getfd => true,
+        libc::SYS_open => opens(a, b),
+        libc::SYS_openat => opens(b, c),
+        libc::SYS_fcntl => b as c_int == libc::F_SETFL && c as c_int & libc::O_DIRECT != 0,
+        libc::SYS_recvmsg => memory::read(b).is_some_and(brings),
+        libc::SYS_recvmmsg => {
+            memory::read(b).is_some_and(|first: libc::mmsghdr| brings(first.msg_hdr))
+        }
+        _ => false,
+    };
+    if looking() && may() {
+        seen();
+    }
+}
+
+/// Whether a path is that of a device, or of what cannot be looked at.
+fn may_be_dma_device(path: usize) -> bool {
+    const DEVICES: &[u8] = b"/dev/";
+    let mut name = [0; 256];
+    let Some(len) = memory::read_string(path, &mut name) else { return name.starts_with(DEVICES) };
+    name[..len].starts_with(DEVICES)
+        && rustix::fs::stat(&name[..len]).is_ok_and(|file| is_dma(file.st_mode, file.st_rdev))
 }
 
 /// A system call made through syscall(2) that opens the door to DMA, or writes to the memory of

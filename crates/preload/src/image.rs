@@ -145,6 +145,8 @@ pub struct Executable {
     pub offset: usize,
     /// The protection of the code.
     pub prot: c_int,
+    /// Its lowest address.
+    pub start: usize,
     /// Whether it names libraries to be loaded.
     pub has_libraries: bool,
     /// Whether Go's linker has left its note in it.
@@ -230,7 +232,10 @@ unsafe fn read(info: &libc::dl_phdr_info) -> Option<Executable> {
         .iter();
     let prot = [(libc::PF_R, libc::PROT_READ), (libc::PF_W, libc::PROT_WRITE)];
     let prot = prot.iter().filter(|(flag, _)| code.p_flags & flag != 0);
+    let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+    let lowest = loaded.map(|header| (info.dlpi_addr + header.p_vaddr) as usize).min()?;
     Some(Executable {
+        start: lowest & !(PAGE_SIZE - 1),
         code: start..start + code.p_filesz as usize,
         offset: code.p_offset as usize,
         prot: prot.fold(libc::PROT_EXEC, |all, (_, prot)| all | prot),

@@ -11,31 +11,46 @@
 //! - [`SEEN`] are the calls that the engine must see, [`FOLLOWED`] those whose pointers may hide
 //!   others. The rest are made as they are, and stopped for their addresses as anybody's
 //!   ([`crate::trap`]).
-//! - Between number and `syscall` are only instructions that leave the number alone and lead
-//!   straight on ([`step`]). Who jumps in between has loaded another number.
-//! - A number in a register that comes from elsewhere (Go's `syscall` package) is not found, nor
-//!   are calls in libraries. The filter stops those that change managed mappings for their address.
+//! - A number that comes from elsewhere is looked at when it is there, in a stub beside the
+//!   executable ([`crate::stubs`]): that of a function that makes any call (`syscall` of a C
+//!   library, Go's `syscall` package), or one that a loop keeps in a register. Calls in libraries
+//!   are not found. The filter stops those that change managed mappings for their address.
 //! - Threads that are made so have no storage of the C library's: [`overspill_os::foreign`].
 //! - A call that turns out to be nobody's business is made where it stands, with its number
 //!   ([`again`]).
 //!
-//! The code is read from its file: what was read in memory would count as the program's from then
-//! on. Every process is looked at when it wakes; one without libraries when it starts ([`maps`]),
-//! since nothing else may wake it.
+//! Every process is looked at when it wakes; one without libraries when it starts ([`maps`]), since
+//! nothing else may wake it.
 
-use crate::memory::{self, touch::touch, vectors};
+use crate::exec::tracee;
+use crate::memory::{self, touch::follows, touch::touch, vectors};
 use crate::route::pages_touched;
 use crate::signals::registers::Registers;
 use crate::signals::{self, altstack, masks};
 use crate::sys::failure;
-use crate::{credentials, data_end, fork, image, map, pool, sandbox, sys, syscall, thread, trap};
+use crate::{
+    credentials, dma, fds, fork, image, map, pool, remote, sandbox, stubs, sys, syscall, thread,
+    trap,
+};
 use overspill_os::foreign::{self, Beginning, Begun};
 use overspill_os::{Errno, confined, pointer, seccomp, tls};
+use sites::{SYSCALL_BYTES, Site};
 use std::ffi::c_int;
 use syscalls::{Sysno, raw_syscall};
 
+mod sites;
+
 /// Calls that the engine must see.
-const SEEN: [i64; 40] = [
+const SEEN: [i64; 49] = [
+    libc::SYS_io_setup,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_register,
+    libc::SYS_openat2,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_fcntl,
+    libc::SYS_msync,
+    libc::SYS_membarrier,
     libc::SYS_setuid,
     libc::SYS_setgid,
     libc::SYS_setreuid,
@@ -99,7 +114,9 @@ const FOLLOWED: [i64; 14] = [
 ];
 
 fn is_followed(number: i64) -> bool {
-    FOLLOWED.contains(&number) || vectors::FILE_VECTORS.contains(&number)
+    let is_followed =
+        FOLLOWED.contains(&number) || vectors::FILE_VECTORS.contains(&number) || follows(number);
+    is_followed && !SEEN.contains(&number)
 }
 
 /// Whether the number of a call is replaced.
@@ -112,157 +129,6 @@ fn is_replaced(number: u32) -> bool {
 /// library, and gives it back by calls of its own.
 const MOST: usize = 64 << 20;
 const MOST_WITH_LIBRARIES: usize = 8 << 20;
-
-/// `mov eax, number` and `mov rax, number`: what comes before the number, of 32 bits.
-const LOADS: [&[u8]; 2] = [&[0xb8], &[0x48, 0xc7, 0xc0]];
-const NUMBER_BYTES: usize = 4;
-const SYSCALL_BYTES: usize = 2;
-/// `xor eax, eax` and `mov al, 56`: clone(2) in musl.
-const CLONE_BY_BYTE: [u8; 4] = [0x31, 0xc0, 0xb0, 56];
-/// How far before a `syscall` its number is looked for.
-const BEFORE_MAX: usize = 48;
-
-/// A number in the code, and where it stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Site {
-    at: usize,
-    number: u32,
-    /// Whether it has one byte, and not four.
-    is_byte: bool,
-}
-
-/// Bytes of the operand of an instruction that names memory or a register, with its first byte;
-/// None where it may name rax. `rex` is the prefix, 0 for none.
-fn operand(code: &[u8], rex: u8) -> Option<usize> {
-    let form = *code.first()?;
-    let (mode, register, base) = (form >> 6, form >> 3 & 7, form & 7);
-    let is_rax = |register: u8, bit: u8| register == 0 && rex & bit == 0;
-    const REGISTER: u8 = 4;
-    const INDEX: u8 = 2;
-    const BASE: u8 = 1;
-    if is_rax(register, REGISTER) {
-        return None;
-    }
-    let (mut len, mut base_of) = (1, base);
-    if mode != 3 && base == 4 {
-        let scaled = *code.get(1)?;
-        base_of = scaled & 7;
-        if is_rax(scaled >> 3 & 7, INDEX) {
-            return None;
-        }
-        len += 1;
-    }
-    if is_rax(base_of, BASE) {
-        return None;
-    }
-    len += match mode {
-        0 if base_of == 5 => 4,
-        1 => 1,
-        2 => 4,
-        _ => 0,
-    };
-    Some(len)
-}
-
-/// Bytes of an instruction that has nothing to do with rax and goes on to the next; None for what
-/// is not known to.
-fn step(code: &[u8]) -> Option<usize> {
-    const WIDE: u8 = 8;
-    let rex = *code.first().filter(|byte| **byte & 0xf0 == 0x40).unwrap_or(&0);
-    let prefix = usize::from(rex != 0);
-    let code = &code[prefix..];
-    let not_rax = |register: u8| register & 7 != 0 || rex & 1 != 0;
-    let len = match *code {
-        // nop.
-        [0x90, ..] if rex == 0 => 1,
-        // mov, lea, movsxd, and calculations of registers and memory.
-        [0x89 | 0x8b | 0x8d | 0x63, ..] => 1 + operand(&code[1..], rex)?,
-        [0x01 | 0x03 | 0x09 | 0x0b | 0x21 | 0x23 | 0x29 | 0x2b | 0x31 | 0x33, ..] => {
-            1 + operand(&code[1..], rex)?
-        }
-        // movzx, movsx.
-        [0x0f, 0xb6 | 0xb7 | 0xbe | 0xbf, ..] => 2 + operand(&code[2..], rex)?,
-        // mov of a number to a register.
-        [load @ 0xb8..=0xbf, ..] if not_rax(load) => 1 + if rex & WIDE != 0 { 8 } else { 4 },
-        [0xc7, form @ 0xc0..=0xc7, ..] if not_rax(form) => 2 + 4,
-        // Calculations of a register and a number.
-        [0x83, form @ 0xc0..=0xff, ..] if not_rax(form) => 2 + 1,
-        [0x81, form @ 0xc0..=0xff, ..] if not_rax(form) => 2 + 4,
-        _ => return None,
-    };
-    Some(prefix + len)
-}
-
-/// Whether instructions lead straight from one place to another.
-fn leads(code: &[u8], mut from: usize, to: usize) -> bool {
-    while from < to {
-        let Some(len) = code.get(from..).and_then(step) else { return false };
-        from += len;
-    }
-    from == to
-}
-
-/// The number that a `syscall` is made with, if it is one to be replaced.
-fn site(code: &[u8], syscall: usize) -> Option<Site> {
-    let first = syscall.saturating_sub(BEFORE_MAX);
-    let by_byte = code[first..syscall].windows(CLONE_BY_BYTE.len());
-    if let Some(at) = by_byte.clone().rposition(|bytes| bytes == CLONE_BY_BYTE)
-        && leads(code, first + at + CLONE_BY_BYTE.len(), syscall)
-    {
-        let at = first + at + CLONE_BY_BYTE.len() - 1;
-        return Some(Site { at, number: libc::SYS_clone as u32, is_byte: true });
-    }
-    let last = syscall.checked_sub(NUMBER_BYTES)?;
-    (first..=last).rev().find_map(|at| {
-        let before = &code[..at];
-        let is_load = LOADS.iter().any(|load| before.ends_with(load));
-        // With this prefix it is another register.
-        let is_other = |byte: &u8| byte & 0xf1 == 0x41;
-        let is_plain = before.ends_with(LOADS[0]);
-        if !is_load || is_plain && at >= 2 && is_other(&code[at - 2]) {
-            return None;
-        }
-        let number = u32::from_le_bytes(code[at..at + NUMBER_BYTES].try_into().ok()?);
-        (is_replaced(number) && leads(code, at + NUMBER_BYTES, syscall)).then_some(Site {
-            at,
-            number,
-            is_byte: false,
-        })
-    })
-}
-
-/// The code of an executable, read from its file, and what is to be replaced in it.
-fn sites(executable: &image::Executable) -> Vec<Site> {
-    const CHUNK: usize = 64 << 10;
-    const AGAIN: usize = 64;
-    let mut found = Vec::new();
-    let code = executable.code.clone();
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::open(image::file(), flags, rustix::fs::Mode::empty()) else {
-        return found;
-    };
-    let mut bytes = vec![0; CHUNK.min(code.len())];
-    let mut done = 0;
-    while done < code.len() {
-        let wanted = bytes.len().min(code.len() - done);
-        let from = (executable.offset + done) as u64;
-        let Ok(len) = rustix::io::pread(&file, &mut bytes[..wanted], from) else { break };
-        let chunk = &bytes[..len];
-        // The first were at the end of the chunk before.
-        let new = if done == 0 { 0 } else { AGAIN - SYSCALL_BYTES + 1 };
-        let calls = masks::syscalls(chunk).filter(|at| *at >= new);
-        found.extend(
-            calls
-                .filter_map(|at| site(chunk, at))
-                .map(|site| Site { at: code.start + done + site.at, ..site }),
-        );
-        if len <= AGAIN || done + len >= code.len() {
-            break;
-        }
-        done += len - AGAIN;
-    }
-    found
-}
 
 /// Whether the program's calls may be replaced.
 fn is_possible() -> bool {
@@ -294,7 +160,9 @@ pub fn maps() -> bool {
     let _internal = tls::Internal::enter();
     let executable = looked_at().filter(|executable| !executable.has_libraries);
     executable.is_some_and(|executable| {
-        sites(&executable).iter().any(|site| i64::from(site.number) == libc::SYS_mmap)
+        let is_map = |number: u32| i64::from(number) == libc::SYS_mmap;
+        let is_number = |site: &Site| matches!(site, Site::Number { .. });
+        sites::find(&executable, is_map).iter().any(is_number)
     })
 }
 
@@ -307,28 +175,37 @@ pub fn start() -> Result<(), Errno> {
     let _internal = tls::Internal::enter();
     let Some(executable) = looked_at() else { return Ok(()) };
     trap::answer_replaced_by(call);
-    for Site { at, number, is_byte } in sites(&executable) {
-        let Some(pages) = pages_touched(at, NUMBER_BYTES) else { continue };
-        let protect = |prot| {
-            // SAFETY: code keeps its protection, or gets more.
-            unsafe { sys::on_range(Sysno::mprotect, pages.start, pages.len(), prot) }
-        };
-        if let Err(errno) = protect(executable.prot | libc::PROT_WRITE) {
-            return if executable.is_go { Err(errno) } else { Ok(()) };
-        }
-        let place = at as *mut u32;
-        // SAFETY: the code's memory, which can be written now; nobody else runs. It may not be what
-        // is in the file: then it stays.
-        unsafe {
-            if is_byte && place.cast::<u8>().read() == number as u8 {
-                place.cast::<u8>().write(seccomp::FOREIGN_CLONE as u8);
-            } else if !is_byte && place.read_unaligned() == number {
-                place.write_unaligned(seccomp::FOREIGN as u32 | number);
+    let write = |at, old: &[u8], new: &[u8]| write_code(at, old, new, executable.prot);
+    let mut calls = Vec::new();
+    let numbers =
+        sites::find(&executable, is_replaced).into_iter().try_for_each(|site| match site {
+            Site::Number { at, number } => {
+                write(at, &number.to_le_bytes(), &(seccomp::FOREIGN as u32 | number).to_le_bytes())
             }
-        }
-        let _ = protect(executable.prot);
+            Site::CloneByte { at } => {
+                write(at, &[libc::SYS_clone as u8], &[seccomp::FOREIGN_CLONE as u8])
+            }
+            Site::Call(call) => {
+                calls.push(call);
+                Ok(())
+            }
+        });
+    let replaced = numbers.and_then(|()| stubs::put(&calls, is_replaced, write));
+    if executable.is_go { replaced } else { Ok(()) }
+}
+
+/// Writes into the code, which may not be what is in the file: then it stays as it is.
+fn write_code(at: usize, old: &[u8], new: &[u8], prot: c_int) -> Result<(), Errno> {
+    let pages = pages_touched(at, new.len()).ok_or(Errno::INVAL)?;
+    // SAFETY: code keeps its protection, or gets more.
+    let protect = |prot| unsafe { sys::on_range(Sysno::mprotect, pages.start, pages.len(), prot) };
+    protect(prot | libc::PROT_WRITE)?;
+    // SAFETY: the code's memory, which can be written now; nobody else runs.
+    let code = unsafe { std::slice::from_raw_parts_mut(at as *mut u8, new.len()) };
+    if code.starts_with(old) {
+        code.copy_from_slice(new);
     }
-    Ok(())
+    protect(prot).map(drop)
 }
 
 /// Does a call whose number was replaced, in the handler that it has come to.
@@ -338,10 +215,15 @@ pub fn start() -> Result<(), Errno> {
 /// `context` is what the kernel has passed to the handler.
 unsafe fn call(context: &mut libc::ucontext_t, number: usize) {
     let mut registers = Registers(&mut context.uc_mcontext.gregs);
+    let arguments = registers.arguments();
+    dma::look_ahead(number as i64, arguments);
+    remote::look_at_call(number as i64);
+    if number as i64 == libc::SYS_ptrace && tracee::puts_off(arguments[0]) {
+        return registers.set(libc::REG_RAX, 0);
+    }
     if is_followed(number as i64) {
         return trap::begin(&mut registers, number);
     }
-    let arguments = registers.arguments();
     let [a, b, c, d, e, _] = arguments;
     let sp = registers.get(libc::REG_RSP);
     // SAFETY: the caller's promise; the call is the program's.
@@ -361,9 +243,13 @@ unsafe fn call(context: &mut libc::ucontext_t, number: usize) {
                 of_c(sandbox::by_number([a, b, c], kernel))
             }
             libc::SYS_exit_group => crate::alloc::entries::exit(a as c_int),
-            libc::SYS_brk if image::is_placed() => Ok(data_end::set(a)),
             libc::SYS_set_tid_address => kept_present(a, size_of::<i32>()),
             libc::SYS_set_robust_list | libc::SYS_rseq => kept_present(a, b),
+            libc::SYS_fcntl if fds::is_hidden(a as c_int) => Err(Errno::BADF),
+            libc::SYS_membarrier => {
+                let kernel = || sys::to_c(sys::check(raw_syscall!(Sysno::membarrier, a, b, c)));
+                of_c(syscall::barrier(a as c_int, kernel))
+            }
             libc::SYS_close | libc::SYS_close_range | libc::SYS_dup2 | libc::SYS_dup3 => {
                 syscall::of_descriptors(number as i64, arguments).map_or(Err(AGAIN), of_c)
             }
@@ -546,69 +432,4 @@ unsafe fn fork_here(
         context.uc_mcontext.gregs[libc::REG_RSP as usize] = stack as i64;
     }
     sys::check(pid as usize)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What is found in code that ends with a `syscall`.
-    fn found(code: &[u8]) -> Option<(usize, u32)> {
-        let code = [code, &[0x0f, 0x05, 0xc3]].concat();
-        let at: Vec<_> = masks::syscalls(&code).collect();
-        assert_eq!(at, [code.len() - 3]);
-        site(&code, at[0]).map(|site| (site.at, site.number))
-    }
-
-    #[test]
-    fn numbers_are_found_where_instructions_lead_straight_on() {
-        // mov eax, 9; and mov rax, 158.
-        assert_eq!(found(&[0xb8, 9, 0, 0, 0]), Some((1, 9)));
-        assert_eq!(found(&[0x48, 0xc7, 0xc0, 158, 0, 0, 0]), Some((3, 158)));
-        // mov r9d, [rsp + 36]; mov eax, 9; mov edi, esi; xor edx, edx; mov r10d, 34; lea rsi,
-        // [rdi + 8 * rcx]; mov r8, -1.
-        let call = [
-            &[0x44, 0x8b, 0x4c, 0x24, 0x24, 0xb8, 9, 0, 0, 0, 0x89, 0xf7, 0x31, 0xd2][..],
-            &[0x41, 0xba, 34, 0, 0, 0, 0x48, 0x8d, 0x34, 0xcf],
-            &[0x49, 0xc7, 0xc0, 0xff, 0xff, 0xff, 0xff],
-        ]
-        .concat();
-        assert_eq!(found(&call), Some((6, 9)));
-        // Another call, another register, and the number of 64 bits.
-        assert_eq!(found(&[0xb8, 1, 0, 0, 0]), None);
-        assert_eq!(found(&[0x41, 0xb8, 9, 0, 0, 0]), None);
-        assert_eq!(found(&[0x48, 0xb8, 9, 0, 0, 0, 0, 0, 0, 0]), None);
-        // A jump, a call, and what reads or changes rax.
-        for between in [
-            &[0xeb, 0][..],
-            &[0x74, 0],
-            &[0xe8, 0, 0, 0, 0],
-            &[0x89, 0xc2],
-            &[0x31, 0xc0],
-            &[0x48, 0x83, 0xc0, 1],
-            &[0x8b, 0x10],
-            &[0x8b, 0x14, 0x07],
-            &[0xb8, 1, 0, 0, 0],
-            &[0x90, 0x66],
-        ] {
-            let code = [&[0xb8, 9, 0, 0, 0][..], between].concat();
-            assert_eq!(found(&code), None, "{between:x?}");
-        }
-        // A byte, as in musl: mov r11, rdi between.
-        assert_eq!(found(&[0x31, 0xc0, 0xb0, 56, 0x49, 0x89, 0xfb]), Some((3, 56)));
-        assert_eq!(found(&[0x31, 0xc0, 0xb0, 57]), None);
-        // r8 is not rax.
-        assert_eq!(found(&[0xb8, 9, 0, 0, 0, 0x4d, 0x89, 0xc0]), Some((1, 9)));
-    }
-
-    #[test]
-    fn the_executable_is_read_as_it_is_in_memory() {
-        let executable = image::executable().unwrap();
-        let own = the_executable_is_read_as_it_is_in_memory as *const () as usize;
-        assert!(executable.code.contains(&own) && executable.has_libraries);
-        for Site { at, number, .. } in sites(&executable) {
-            // SAFETY: code of this program.
-            assert_eq!(unsafe { (at as *const u32).read_unaligned() }, number);
-        }
-    }
 }

@@ -67,6 +67,7 @@ mod sandbox;
 mod signals;
 mod stdio;
 mod streams;
+mod stubs;
 mod sys;
 mod syscall;
 mod thread;

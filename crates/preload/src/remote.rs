@@ -8,8 +8,9 @@
 //! ptrace(2) and `/proc/PID/mem` write under a lock of the kernel's, for which the engine waits:
 //! nothing is to be seen.
 //!
-//! Not seen: calls that do not pass through the C library, and processes of which the job knows
-//! nothing. The setting `out=move` is for those. No locks.
+//! Not seen: calls that do not pass through the C library, but for those that are found
+//! ([`crate::inline`]), and processes of which the job knows nothing. The setting `out=move` is for
+//! those. No locks.
 
 use crate::{dormant, pool};
 use overspill_os::tls;

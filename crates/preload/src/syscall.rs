@@ -7,7 +7,7 @@ use crate::memory::strings::Strings;
 use crate::memory::{self, vectors};
 use crate::signals::masks;
 use crate::sys::{check, real, to_c};
-use crate::{credentials, dma, fds, fork, nested, pool, sandbox};
+use crate::{credentials, data_end, dma, fds, fork, nested, pool, sandbox};
 use overspill_os::{Errno, seccomp, tls};
 use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -117,10 +117,12 @@ pub unsafe fn mapping(
         match number {
             libc::SYS_mmap => map::mmap(a, b, c as c_int, d as c_int, e as c_int, f as i64),
             libc::SYS_munmap => map::munmap(a, b),
+            libc::SYS_brk if data_end::is_managed() => Ok(data_end::set(a)),
             libc::SYS_mprotect => map::mprotect(a, b, c as c_int),
             libc::SYS_pkey_mprotect => map::pkey_mprotect(a, b, c as c_int, d as c_int),
             libc::SYS_mseal => map::mseal(a, b, c),
             libc::SYS_madvise => map::madvise(a, b, c as c_int),
+            libc::SYS_msync => map::msync(a, b, c as c_int),
             libc::SYS_mremap => map::mremap(a, b, c, d as c_int, e),
             libc::SYS_mlock => map::mlock(a, b, false),
             libc::SYS_mlock2 if c == 0 || c == libc::MLOCK_ONFAULT as usize => {
@@ -230,7 +232,7 @@ pub unsafe extern "C" fn process_madvise(
 
 /// membarrier(2): the process is registered for commands of the engine's, of which the program does
 /// not know.
-fn barrier(command: c_int, kernel: impl FnOnce() -> isize) -> isize {
+pub fn barrier(command: c_int, kernel: impl FnOnce() -> isize) -> isize {
     const PRIVATE_EXPEDITED: c_int = 1 << 3;
     const REGISTER_PRIVATE_EXPEDITED: c_int = 1 << 4;
     const GET_REGISTRATIONS: c_int = 1 << 9;

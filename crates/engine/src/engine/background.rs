@@ -59,7 +59,7 @@ impl Engine {
     /// have more pages instead.
     fn reclaim_a_round(&self, is_below: bool) -> usize {
         let _inside = self.base.gates.reclaim.enter();
-        if is_below && self.memory.grow() == Growth::Grown {
+        if is_below && self.memory.grow_in_turn() == Growth::Grown {
             return 1;
         }
         self.control.follow_job();

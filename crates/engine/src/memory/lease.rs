@@ -182,7 +182,17 @@ pub fn step(limit: u64, is_scarce: bool) -> u64 {
 impl<B: Backing> Memory<B> {
     /// Leases more pages, as far as the job has some.
     pub fn grow(&self) -> Growth {
-        let Some(_changing) = self.lease.changing.try_lock() else { return Growth::UnderWay };
+        self.lease.changing.try_lock().map_or(Growth::UnderWay, |_changing| self.grow_alone())
+    }
+
+    /// The same for who reclaims where there are none: it waits for others that change the lease.
+    pub fn grow_in_turn(&self) -> Growth {
+        let _changing = lock(&self.lease.changing);
+        self.grow_alone()
+    }
+
+    /// Under the lock.
+    fn grow_alone(&self) -> Growth {
         let (limit, cap) = (self.budget().limit(), self.lease.cap());
         let Some(member) = self.lease.member() else { return Growth::Nothing };
         // 1. What it needs to run at all, as far as it uses that.

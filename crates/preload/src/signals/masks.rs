@@ -218,7 +218,7 @@ pub fn syscalls(bytes: &[u8]) -> impl Iterator<Item = usize> {
 }
 
 /// Whether something like a jump leads to an offset, from near it.
-fn is_jumped_to(bytes: &[u8], to: usize) -> bool {
+pub fn is_jumped_to(bytes: &[u8], to: usize) -> bool {
     let leads = |behind: usize, distance: i32| behind.wrapping_add_signed(distance as isize) == to;
     let mut near = to.saturating_sub(i8::MAX as usize + 2)..bytes.len().min(to + i8::MAX as usize);
     let short = near.any(|at| {
@@ -280,6 +280,15 @@ fn places(bytes: &[u8]) -> Vec<CallSite> {
     places
 }
 
+/// Where a `syscall` of any code gets its number from a register that may be the one, if a jump
+/// can be put there.
+pub fn from_register(bytes: &[u8], syscall: usize) -> Option<usize> {
+    let first = (syscall + SYSCALL.len()).saturating_sub(BETWEEN_MAX);
+    let place = |end| place_before(bytes, end, syscall - end).filter(|place| !place.certain);
+    let at = (first..=syscall).rev().find_map(place)?.at;
+    moved(&bytes[at..syscall], 0).map(|_| at)
+}
+
 /// Puts the offset of the thread's words into a copy of the stub.
 ///
 /// # Safety
@@ -300,7 +309,7 @@ unsafe fn name_words(copy: usize, len: usize) {
 
 /// Moves instructions by a distance to other addresses: what they name relative to themselves is
 /// adjusted. None where one is not known.
-fn moved(code: &[u8], distance: usize) -> Option<Vec<u8>> {
+pub fn moved(code: &[u8], distance: usize) -> Option<Vec<u8>> {
     let mut out = code.to_vec();
     let mut at = 0;
     while at < code.len() {
