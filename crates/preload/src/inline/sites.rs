@@ -13,6 +13,8 @@
 use crate::image;
 use crate::signals::masks;
 use crate::stubs::Call;
+use crate::sys;
+use syscalls::Sysno;
 
 /// `mov eax, number` and `mov rax, number`: what comes before the number, of 32 bits.
 const LOADS: [&[u8]; 2] = [&[0xb8], &[0x48, 0xc7, 0xc0]];
@@ -190,6 +192,34 @@ fn site(code: &[u8], syscall: usize, is_replaced: impl Fn(u32) -> bool) -> Optio
     (!is_zero && !masks::is_jumped_to(code, behind)).then_some(Site::Call(call))
 }
 
+/// Room for code, which goes when it has been looked at: pages of the heap would stay.
+struct Buffer {
+    start: usize,
+    len: usize,
+}
+
+impl Buffer {
+    fn new(len: usize) -> Option<Buffer> {
+        const PROT: i32 = libc::PROT_READ | libc::PROT_WRITE;
+        const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: nothing is replaced.
+        let start = unsafe { sys::mmap(0, len, PROT, FLAGS, -1, 0).ok()? };
+        Some(Buffer { start, len })
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is ours, and can be written.
+        unsafe { std::slice::from_raw_parts_mut(self.start as *mut u8, self.len) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: nobody else knows of it.
+        let _ = unsafe { sys::on_range(Sysno::munmap, self.start, self.len, 0) };
+    }
+}
+
 /// The code of an executable, read from its file, and what is to be replaced in it: calls with
 /// these numbers.
 pub fn find(executable: &image::Executable, is_replaced: impl Fn(u32) -> bool + Copy) -> Vec<Site> {
@@ -199,7 +229,8 @@ pub fn find(executable: &image::Executable, is_replaced: impl Fn(u32) -> bool + 
     let Ok(file) = rustix::fs::open(image::file(), flags, rustix::fs::Mode::empty()) else {
         return found;
     };
-    let mut bytes = vec![0; CHUNK.min(code.len())];
+    let Some(mut buffer) = Buffer::new(CHUNK.min(code.len())) else { return found };
+    let bytes = buffer.bytes();
     let mut done = 0;
     while done < code.len() {
         let wanted = bytes.len().min(code.len() - done);
