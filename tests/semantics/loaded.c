@@ -6,6 +6,7 @@
 #include <elf.h>
 #include <limits.h>
 #include <link.h>
+#include <sched.h>
 #include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
@@ -113,11 +114,46 @@ static void children(char **argv)
     check(bad_pages(block, pages, 7) == 0, "memory is as it was");
 }
 
+/* Processes that share the memory, and are no threads. */
+#define SHARERS 16
+#define SHARED_PAGES 512
+
+static char *shared;
+
+static int share(void *number)
+{
+    size_t own = (size_t)number * SHARED_PAGES, bad = 0;
+    for (unsigned round = 0; round < 4; round++) {
+        fill(shared + own * PAGE, SHARED_PAGES, own + round);
+        bad += bad_pages(shared + own * PAGE, SHARED_PAGES, own + round);
+    }
+    _exit(bad != 0);
+}
+
+static void sharers(void)
+{
+    pid_t pids[SHARERS];
+    int status, wrong = 0;
+    char *stacks = malloc(SHARERS * 64 * 1024);
+    shared = mmap(NULL, SHARERS * SHARED_PAGES * PAGE, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!stacks || shared == MAP_FAILED)
+        die("memory");
+    for (size_t n = 0; n < SHARERS; n++)
+        pids[n] = clone(share, stacks + (n + 1) * 64 * 1024, CLONE_VM | SIGCHLD, (void *)n);
+    for (size_t n = 0; n < SHARERS; n++)
+        wrong += waitpid(pids[n], &status, 0) != pids[n] || status != 0;
+    for (size_t n = 0, first = 0; n < SHARERS; n++, first += SHARED_PAGES)
+        wrong += bad_pages(shared + first * PAGE, SHARED_PAGES, first + 3) != 0;
+    check(wrong == 0, "processes that share the memory: %d wrong", wrong);
+}
+
 int main(int argc, char **argv)
 {
     beginning(argc, argv);
     behind_pointers();
     threads();
+    sharers();
     if (argc < 2)
         children(argv);
     return finish();
