@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <sys/auxv.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/uio.h>
 
 static int constructed;
@@ -93,6 +94,33 @@ static void threads(void)
     check(sum == 0 && own == 5, "threads with memory and data of their own");
 }
 
+/* What it is executed with is managed memory, and out; who is traced stops when that has begun. */
+static void traced(char **argv, char *block, size_t pages)
+{
+    char **words = malloc(4096), *none[] = {NULL};
+    const char *given[] = {argv[0], "again", "twice"};
+    for (size_t n = 0; n < 3; n++)
+        words[n] = strdup(given[n]);
+    words[3] = NULL;
+    for (int is_traced = 0; is_traced < 2; is_traced++) {
+        int status, stops = 0;
+        fflush(stdout);
+        check(bad_pages(block, pages, 7) == 0, "what comes between");
+        pid_t pid = vfork();
+        if (pid == 0) {
+            if (is_traced)
+                ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+            execve(words[0], words, none);
+            _exit(1);
+        }
+        while (waitpid(pid, &status, 0) == pid && WIFSTOPPED(status)) {
+            stops++;
+            ptrace(PTRACE_DETACH, pid, NULL, NULL);
+        }
+        check(status == 0 && stops == is_traced, "a child without an environment: %d stops", stops);
+    }
+}
+
 static void children(char **argv)
 {
     size_t pages = 24 * MIB / PAGE;
@@ -110,6 +138,7 @@ static void children(char **argv)
         }
         check(reap(pid) == 0, "and executes the program again");
     }
+    traced(argv, block, pages);
     check(system("exit 3") == 3 << 8, "a shell");
     check(bad_pages(block, pages, 7) == 0, "memory is as it was");
 }

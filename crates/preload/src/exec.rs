@@ -115,18 +115,10 @@ unsafe fn execute_copies(
         }
         room += added(change, placing.as_ref(), count, variable_count);
         let mut place = ThreadCopies::new(room)?;
-        let mut array = copy_all(&mut place, arguments, count)? as Strings;
-        let mut environment = match change {
-            Some(change) => {
-                let changed = change.write(place.take(change.bytes()));
-                copy_all(&mut place, Arguments::Array(changed), each(changed).count())?
-            }
-            None => copy_all(&mut place, variables, variable_count)?,
-        } as Strings;
+        let strings = ((arguments, count), (variables, variable_count));
+        let (array, environment) = copy_strings(&mut place, strings, change, placing.as_ref())?;
         let mut file = file;
-        if let Some(placing) = placing {
-            let placed = placing.write(|len| place.take(len), array, environment);
-            (array, environment) = (placed.arguments, placed.environment);
+        if placing.is_some() {
             file = LOADER.as_ptr();
         } else if is_managed {
             file = place.copy(file as usize, length(file as usize)?.min(len)) as *const c_char;
@@ -150,6 +142,92 @@ unsafe fn execute_copies(
         let failure = errno();
         change_mask(libc::SIG_SETMASK, before);
         Err(Errno::from_raw_os_error(failure))
+    }
+}
+
+/// Copies of arguments and variables, of which there are so many, with what is changed of them.
+///
+/// # Safety
+///
+/// They were measured, and there is room for them.
+unsafe fn copy_strings(
+    place: &mut ThreadCopies,
+    ((arguments, count), (variables, variable_count)): ((Arguments, usize), (Arguments, usize)),
+    change: Option<Change>,
+    placing: Option<&Placing>,
+) -> Result<(Strings, Strings), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let array = copy_all(place, arguments, count)? as Strings;
+        let environment = match change {
+            Some(change) => {
+                let changed = change.write(place.take(change.bytes()));
+                copy_all(place, Arguments::Array(changed), each(changed).count())?
+            }
+            None => copy_all(place, variables, variable_count)?,
+        } as Strings;
+        let Some(placing) = placing else { return Ok((array, environment)) };
+        let placed = placing.write(|len| place.take(len), array, environment);
+        Ok((placed.arguments, placed.environment))
+    }
+}
+
+/// Other arguments for a call that was stopped, if it executes a program that is to get something
+/// else than it says, or opens the link to the file of one that was loaded here.
+///
+/// # Safety
+///
+/// As for the system call.
+pub unsafe fn lead(number: i64, arguments: [usize; 6]) -> Option<[usize; 6]> {
+    if number != libc::SYS_execve {
+        return placed::lead(number, arguments);
+    }
+    let [file, array, environment, ..] = arguments;
+    let target = Executed::At(libc::AT_FDCWD, file);
+    let placing = Placing::of(target, environment as Strings);
+    let change = Change::of(environment as Strings, target);
+    if placing.is_none() && change.is_none() && !tracee::is_waiting() {
+        return None;
+    }
+    // What is wrong with it the kernel says. SAFETY: the caller's promise.
+    let copies =
+        unsafe { copies_for(file, array as Strings, environment as Strings, change, placing) };
+    let first = copies.ok()?;
+    // From here on no managed memory is touched.
+    tracee::begin();
+    let mut changed = arguments;
+    changed[..3].copy_from_slice(&first);
+    Some(changed)
+}
+
+/// The arguments of an execve(2) in copies, with what is changed of them.
+///
+/// # Safety
+///
+/// As for the system call.
+unsafe fn copies_for(
+    file: usize,
+    array: Strings,
+    environment: Strings,
+    change: Option<Change>,
+    placing: Option<Placing>,
+) -> Result<[usize; 3], Errno> {
+    let (arguments, variables) = (Arguments::Array(array), Arguments::Array(environment));
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (bytes, count) = measure(arguments)?;
+        let (variable_bytes, variable_count) = measure(variables)?;
+        let len = length(file)?;
+        let room = bytes + variable_bytes + len + SLACK;
+        let mut place =
+            ThreadCopies::new(room + added(change, placing.as_ref(), count, variable_count))?;
+        let strings = ((arguments, count), (variables, variable_count));
+        let (array, environment) = copy_strings(&mut place, strings, change, placing.as_ref())?;
+        let file = match placing {
+            Some(_) => LOADER.as_ptr() as usize,
+            None => place.copy(file, len),
+        };
+        Ok([file, array as usize, environment as usize])
     }
 }
 

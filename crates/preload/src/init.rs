@@ -174,7 +174,7 @@ fn start_engine(asked: Asked) -> Result<(), String> {
     pool::create(config)?;
     if pool::signal_delivery() {
         trap::map_by(inline::own);
-        trap::lead_by(exec::placed::lead);
+        trap::lead_by(exec::lead);
         inline::start().map_err(|errno| {
             format!("the code of this Go program cannot be changed here ({errno})")
         })?;

@@ -6,10 +6,8 @@
 //!
 //! Context: as in [`super::environment`].
 
-use super::arguments::Arguments;
 use super::environment;
 use super::file::{Executed, Path};
-use crate::memory::copies::ThreadCopies;
 use crate::memory::strings::{Strings, each};
 use crate::{image, load, memory};
 use std::ffi::{CStr, c_char};
@@ -101,16 +99,10 @@ impl Placing {
     }
 }
 
-/// Other arguments for a call that was stopped, if it executes a program without a loader, or opens
-/// the link to the file of one that was loaded here.
-///
-/// # Safety
-///
-/// As for the system call.
-pub unsafe fn lead(number: i64, arguments: [usize; 6]) -> Option<[usize; 6]> {
+/// Other arguments for a call that was stopped, if it opens the link to the file of a program that
+/// was loaded here.
+pub fn lead(number: i64, arguments: [usize; 6]) -> Option<[usize; 6]> {
     let path = match number {
-        // SAFETY: the caller's promise.
-        libc::SYS_execve => return unsafe { execve(arguments) },
         libc::SYS_open => 0,
         libc::SYS_openat => 1,
         _ => return None,
@@ -120,27 +112,4 @@ pub unsafe fn lead(number: i64, arguments: [usize; 6]) -> Option<[usize; 6]> {
     let mut changed = arguments;
     changed[path] = image::file().as_ptr() as usize;
     image::names_program(&name[..len]).then_some(changed)
-}
-
-/// # Safety
-///
-/// As for execve(2).
-unsafe fn execve(arguments: [usize; 6]) -> Option<[usize; 6]> {
-    let [path, array, environment, ..] = arguments;
-    let placing = Placing::of(Executed::At(libc::AT_FDCWD, path), environment as Strings)?;
-    // SAFETY: the caller's promise.
-    let count = |array| unsafe { Arguments::Array(array as Strings).count() };
-    let bytes = placing.bytes(count(array)?, count(environment)?);
-    let prepared = ThreadCopies::new(bytes + size_of::<usize>()).map(|mut copies| {
-        // SAFETY: there is room; the arrays were counted.
-        unsafe { placing.write(|len| copies.take(len), array as Strings, environment as Strings) }
-    });
-    let Placed { arguments: array, environment } = prepared.ok()?;
-    let mut changed = arguments;
-    changed[..3].copy_from_slice(&[
-        load::LOADER.as_ptr() as usize,
-        array as usize,
-        environment as usize,
-    ]);
-    Some(changed)
 }
