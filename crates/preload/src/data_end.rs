@@ -96,6 +96,17 @@ pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
     to_c(is_there.then_some(before).ok_or(Errno::NOMEM)) as *mut c_void
 }
 
+/// sbrk(3) by another name, by which tcmalloc calls it.
+///
+/// # Safety
+///
+/// As for sbrk(3).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn __sbrk(increment: isize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { sbrk(increment) }
+}
+
 /// Makes what lies between two ends accessible, or gives it up.
 fn change(from: usize, to: usize) -> Result<(), Errno> {
     let page = |address: usize| address.next_multiple_of(PAGE_SIZE);
