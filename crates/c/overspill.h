@@ -44,7 +44,7 @@ typedef enum {
      */
     OVERSPILL_ERROR_NO_USERFAULTFD = 5,
     /**
-     * The kernel cannot do what the settings ask for.
+     * The kernel cannot do what is asked for, or the process cannot beside `overspill run`.
      */
     OVERSPILL_ERROR_UNSUPPORTED = 6,
     /**

@@ -23,7 +23,7 @@ pub enum overspill_error {
     OVERSPILL_ERROR_DEVICE = 4,
     /// The kernel gives this user no userfaultfd.
     OVERSPILL_ERROR_NO_USERFAULTFD = 5,
-    /// The kernel cannot do what the settings ask for.
+    /// The kernel cannot do what is asked for, or the process cannot beside `overspill run`.
     OVERSPILL_ERROR_UNSUPPORTED = 6,
     /// The process has as many pools or threads as it can.
     OVERSPILL_ERROR_LIMIT = 7,
@@ -57,7 +57,7 @@ const TEXTS: &[&CStr] = &[
     c"invalid budget",
     c"a swap device cannot be used",
     c"no userfaultfd",
-    c"not supported by this kernel",
+    c"not supported here",
     c"too many pools or threads",
     c"no address space",
     c"no room in the budget",

@@ -1,6 +1,6 @@
 //! What a pool is opened with, as C says it.
 
-use crate::error::Failure;
+use crate::error::{Failure, overspill_error};
 use overspill::Error;
 use overspill::config::{Config, Delivery, SwapList};
 use overspill::units::Bytes;
@@ -73,6 +73,21 @@ fn delivery(number: c_int) -> Result<Delivery, Failure> {
     }
 }
 
+/// Under `overspill run` with faults by signal the process has another engine, in the library that
+/// is preloaded, and one handler of SIGBUS.
+fn check_handler(delivery: Delivery) -> Result<(), Failure> {
+    let has = |name, part: &str| std::env::var(name).is_ok_and(|value| value.contains(part));
+    let is_taken = has("LD_PRELOAD", "liboverspill_preload") && has("OVERSPILL_FAULT", "signal");
+    if delivery != Delivery::Signal || !is_taken {
+        return Ok(());
+    }
+    Err(Failure::new(
+        overspill_error::OVERSPILL_ERROR_UNSUPPORTED,
+        "this program runs under overspill run with --fault signal, beside which there is no pool \
+         in signal delivery: run it with --fault thread, or without overspill run",
+    ))
+}
+
 /// The configuration that options ask for.
 ///
 /// # Safety
@@ -103,5 +118,6 @@ pub unsafe fn config(options: *const overspill_options) -> Result<Config, Failur
         ..Config::default()
     };
     config.apply_settings(settings.unwrap_or_default()).map_err(Error::from)?;
+    check_handler(config.delivery)?;
     Ok(config)
 }

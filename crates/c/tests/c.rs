@@ -172,6 +172,19 @@ fn without_userfaultfd_there_is_a_sentence() {
     assert!(outcome.stderr.contains("overspill probe"), "{}", outcome.stderr);
 }
 
+#[test]
+fn beside_another_engine_there_is_a_sentence() {
+    let program = compiled("cc", "tests/suite.c", &[], "suite-beside");
+    let mut command = Command::new(program);
+    // As in a job; the loader passes over a library that is not there.
+    clean(command.arg("/var/tmp"))
+        .env("LD_PRELOAD", "/none/liboverspill_preload.so")
+        .env("OVERSPILL_FAULT", "signal");
+    let outcome = run(&mut command, TIME_LIMIT);
+    assert_eq!(outcome.status, 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("run it with --fault thread"), "{}", outcome.stderr);
+}
+
 fn example(program: &Path, says: &str) {
     let room = SCRATCH.room(&format!("{}-swap", program.file_name().unwrap().display()));
     let mut command = Command::new(program);
