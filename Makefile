@@ -17,8 +17,9 @@ build: ## Build everything (the default)
 	$(CARGO) build --release --workspace
 	@$(MAKE) --no-print-directory tree
 
-product: ## Build what is installed: the command, its library, manual pages, completions
-	$(CARGO) build --release -p overspill-cli -p overspill-preload -p overspill-packaging
+product: ## Build what is installed: the command, its libraries, manual pages, completions
+	$(CARGO) build --release -p overspill-cli -p overspill-preload -p overspill-c \
+		-p overspill-packaging
 	@$(MAKE) --no-print-directory tree
 
 tree: ## Put what was built together as it is installed, in target/tree
@@ -27,6 +28,8 @@ tree: ## Put what was built together as it is installed, in target/tree
 	@install -D -m 755 $(RELEASE)/liboverspill_preload.so $(TREE)/lib/overspill/liboverspill_preload.so
 	@install -D -m 755 packaging/install.sh $(TREE)/install.sh
 	@$(RELEASE)/overspill-pages $(TREE)
+	@install -D -m 644 $(RELEASE)/liboverspill_c.a $(TREE)/lib/liboverspill.a
+	@crates/c/link.sh $(RELEASE)/liboverspill_c.a $(TREE)/lib
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

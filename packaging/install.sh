@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the tree that it lies in: the command, its library, manual pages, completions.
+# Installs the tree that it lies in: the command, its libraries, manual pages, completions.
 #
 #   [PREFIX=/usr/local] [DESTDIR=DIRECTORY] ./install.sh [install | uninstall]
 set -eu
@@ -13,7 +13,12 @@ install_tree() {
         echo "install: there is no $here/bin/overspill: run make first" >&2
         exit 1
     fi
-    (cd "$here" && find bin lib share -type f) | while read -r file; do
+    (cd "$here" && find bin include lib share -type f -o -type l) | while read -r file; do
+        if [ -L "$here/$file" ]; then
+            mkdir -p "$(dirname "$prefix/$file")"
+            cp -Pf "$here/$file" "$prefix/$file"
+            continue
+        fi
         mode=644
         if [ -x "$here/$file" ]; then mode=755; fi
         install -D -m "$mode" "$here/$file" "$prefix/$file"
@@ -23,6 +28,9 @@ install_tree() {
 # By name, since the tree may be gone by then, or that of another version.
 uninstall() {
     rm -f "$prefix"/bin/overspill "$prefix"/lib/overspill/liboverspill_preload.so \
+        "$prefix"/include/overspill.h "$prefix"/lib/liboverspill.a \
+        "$prefix"/lib/liboverspill.so "$prefix"/lib/liboverspill.so.0 \
+        "$prefix"/lib/pkgconfig/overspill.pc "$prefix"/share/man/man3/overspill.3 \
         "$prefix"/share/man/man1/overspill.1 "$prefix"/share/man/man1/overspill-*.1 \
         "$prefix"/share/man/man7/overspill-*.7 \
         "$prefix"/share/bash-completion/completions/overspill \

@@ -34,7 +34,14 @@ try() {
         echo "package.sh: $2: a program under overspill said '$said'" >&2
         exit 1
     fi
-    for file in man/man1/overspill.1* man/man7/overspill-settings.7* \
+    for file in include/overspill.h lib/liboverspill.so.0 lib/liboverspill.so lib/liboverspill.a \
+        lib/pkgconfig/overspill.pc; do
+        if [ ! -e "$1/$file" ]; then
+            echo "package.sh: $2: there is no $file" >&2
+            exit 1
+        fi
+    done
+    for file in man/man1/overspill.1* man/man3/overspill.3* man/man7/overspill-settings.7* \
         bash-completion/completions/overspill doc/overspill/seccomp.json \
         doc/overspill/dashboard.json; do
         if [ -z "$(find "$1/share" -path "$1/share/$file" -size +0)" ]; then
@@ -52,7 +59,8 @@ put_together() {
     cp -R "$tree" "$stage/overspill-$version-x86_64-linux"
     (
         cd "$stage/overspill-$version-x86_64-linux"
-        strip --strip-debug bin/overspill lib/overspill/liboverspill_preload.so
+        strip --strip-debug bin/overspill lib/overspill/liboverspill_preload.so \
+            lib/liboverspill.so.0 lib/liboverspill.a
         mkdir -p share/doc/overspill
         cp "$root/README.md" "$root/LICENSE-MIT" "$root/LICENSE-APACHE" share/doc/overspill
         cp "$root/packaging/seccomp.json" share/doc/overspill

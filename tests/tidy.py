@@ -27,8 +27,8 @@ COLUMNS = 100
 # one floor, and know nothing of each other.
 FLOORS = {
     "crates/os": [
-        "units", "lock", "copy", "cpu", "region", "task", "tls", "pointer", "process", "confined",
-        "seccomp",
+        "units", "lock", "copy", "cpu", "region", "heap", "task", "tls", "pointer", "process",
+        "confined", "seccomp",
         "descriptors", "directory", "signal", "report", "engine_thread", "vm", "arena", "stack",
         "table", "list", "codec", "beside", "foreign", "io", "secret", "crypt", "uffd", "backing",
         "uring", "rest", "observer", "rss", "smaps", "executable", "token", "thread",
@@ -41,6 +41,7 @@ FLOORS = {
         "map", "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall",
         "inline", "init", "lib",
     ],
+    "crates/c": ["error", "pools", "fork", "options", "calls", "lib"],
     "crates/cli": [
         "failure", "signals", "swap", "memory", "outside", "rundir", "report",
         "unmanaged", "control", "args", "program", "env", "commands", "lib", "main",
@@ -51,7 +52,9 @@ FLOORS = {
         "pool", "lib",
     ],
     "torture": ["table", "plan", "job", "watch", "events", "run", "reduce", "main"],
-    "packaging": ["texts", "roff", "definition", "pages", "completions", "main"],
+    "packaging": [
+        "texts", "roff", "definition", "interface", "pages", "completions", "main",
+    ],
     "bench": [
         "contents", "usage", "workload", "measure", "model", "render", "machine", "work", "fixture",
         "benches", "lib", "bin", "main",

@@ -1,6 +1,8 @@
-//! Manual pages: one of the command, one of each subcommand, one of the settings.
+//! Manual pages: one of the command, one of each subcommand, one of the settings, one of the C
+//! interface.
 
 use crate::definition::Installed;
+use crate::interface;
 use crate::roff::{escaped, is_example, item, paragraph, paragraphs, section, with_bold};
 use crate::texts;
 use clap::Command;
@@ -9,6 +11,7 @@ use overspill::config::{Config, SETTINGS};
 use std::io;
 
 const SETTINGS_PAGE: &str = "overspill-settings";
+const INTERFACE_PAGE: &str = "overspill";
 const SOURCE: &str = concat!("overspill ", env!("CARGO_PKG_VERSION"));
 
 /// All pages. `command` is built.
@@ -18,6 +21,7 @@ pub fn all(command: &Command) -> io::Result<Vec<Installed>> {
         pages.push(page(command, subcommand)?);
     }
     pages.push((path(SETTINGS_PAGE, 7), settings(command).into_bytes()));
+    pages.push((path(INTERFACE_PAGE, 3), interface(command).into_bytes()));
     Ok(pages)
 }
 
@@ -135,7 +139,8 @@ fn options(command: &Command) -> io::Result<String> {
 fn see_also(all: &Command, name: &str, own: u8) -> String {
     let subcommands = all.get_subcommands().filter_map(Command::get_display_name);
     let pages = ["overspill"].into_iter().chain(subcommands).map(|page| (page, 1));
-    let others = pages.chain([(SETTINGS_PAGE, 7)]).filter(|page| *page != (name, own));
+    let others = pages.chain([(INTERFACE_PAGE, 3), (SETTINGS_PAGE, 7)]);
+    let others = others.filter(|page| *page != (name, own));
     let names: Vec<_> = others.map(|(page, section)| format!("`{page}`({section})")).collect();
     let guide = concat!(env!("CARGO_PKG_REPOSITORY"), "/tree/main/docs/guide");
     // Names are not divided.
@@ -165,6 +170,14 @@ fn settings(all: &Command) -> String {
         + &section("SETTINGS", &list)
         + &section("EXAMPLES", &prose(texts::SETTINGS_EXAMPLES))
         + &section("SEE ALSO", &see_also(all, SETTINGS_PAGE, 7))
+}
+
+/// The page of the C interface.
+fn interface(all: &Command) -> String {
+    title(INTERFACE_PAGE, 3, "Library Functions Manual")
+        + &section("NAME", &format!("{INTERFACE_PAGE} \\- {}\n", texts::INTERFACE_NAME))
+        + &interface::sections()
+        + &section("SEE ALSO", &see_also(all, INTERFACE_PAGE, 3))
 }
 
 fn synopsis(line: &str) -> String {

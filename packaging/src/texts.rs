@@ -91,3 +91,38 @@ A program that handles SIGBUS itself when there is no room:
 A limit of address space (`ulimit -v`):
 
   overspill run --memory 2G --set window=64G -- ./job";
+
+/// What the C interface is, for the line of names.
+pub const INTERFACE_NAME: &str = "regions of memory larger than their budget of RAM";
+
+/// How it is used.
+pub const INTERFACE_DESCRIPTION: &str = "\
+A pool is a budget of RAM with everything behind it: a compressed tier and swap
+devices. A region is memory of a pool, and may be larger than the budget: what
+does not fit is compressed, or written to a device, and comes back when it is
+touched.
+
+Each call returns OVERSPILL_OK, or a code and does nothing. `overspill_last_message()`
+is a sentence about the last failure of the calling thread that says what to do.
+All calls may be made by several threads at once. A handle of a pool that was
+closed, and an address that is in no region, are told from others.
+
+In signal delivery, which is the default, a system call fails with EFAULT on
+memory that is out: hold it meanwhile, copy it, or open the pool in thread
+delivery. The library has a handler of SIGBUS then, and passes on what is not
+its own to the one that was there before.
+
+A child of fork(3) has the pools with the same content, and shares their budget.
+One of `_Fork`, vfork(2) or clone(2) has none: each call says so there, and what
+it reads of a region may be zeros. A bug of the library ends the process with a
+message; nothing unwinds into C.";
+
+/// How a program is made with it.
+pub const INTERFACE_EXAMPLES: &str = "\
+  cc -o job job.c $(pkg-config --cflags --libs overspill)
+
+Options of a pool of 2 GiB with a swap file:
+
+  overspill_options options = OVERSPILL_OPTIONS_INIT;
+  options.memory = 2ul << 30;
+  options.swap = \"/scratch:20G\";";

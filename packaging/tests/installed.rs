@@ -175,6 +175,7 @@ fn make(room: &Room, target: &str) -> Outcome {
     for (name, from) in [
         ("overspill", built.join("overspill")),
         ("liboverspill_preload.so", built.join("liboverspill_preload.so")),
+        ("liboverspill_c.a", built.join("liboverspill_c.a")),
         ("overspill-pages", env!("CARGO_BIN_EXE_overspill-pages").into()),
     ] {
         let _ = std::os::unix::fs::symlink(from, release.join(name));
@@ -190,6 +191,33 @@ fn make(room: &Room, target: &str) -> Outcome {
     )
 }
 
+/// A program in C is built with what pkg-config says, and runs.
+fn links_with_what_is_installed(root: &Path) {
+    if !is_there("pkg-config") {
+        return skipped("there is no pkg-config");
+    }
+    let said = done(
+        Command::new("pkg-config")
+            .args(["--cflags", "--libs", "overspill"])
+            .env("PKG_CONFIG_PATH", root.join("usr/lib/pkgconfig")),
+    );
+    let program = root.join("version");
+    let source = program.with_extension("c");
+    fs::write(
+        &source,
+        "#include <overspill.h>\n#include <stdio.h>\n\
+         int main(void) { puts(overspill_version()); }\n",
+    )
+    .unwrap();
+    let mut cc = Command::new("cc");
+    cc.arg(&source).arg("-o").arg(&program).args(said.stdout.split_whitespace());
+    done(&mut cc);
+    let runs = done(Command::new(&program).env("LD_LIBRARY_PATH", root.join("usr/lib")));
+    assert_eq!(runs.stdout.trim(), env!("CARGO_PKG_VERSION"));
+    fs::remove_file(program).unwrap();
+    fs::remove_file(source).unwrap();
+}
+
 #[test]
 fn what_is_installed_works_and_can_be_removed() {
     let room = SCRATCH.room("install");
@@ -200,6 +228,12 @@ fn what_is_installed_works_and_can_be_removed() {
     for path in [
         "usr/bin/overspill",
         "usr/lib/overspill/liboverspill_preload.so",
+        "usr/lib/liboverspill.so.0",
+        "usr/lib/liboverspill.so",
+        "usr/lib/liboverspill.a",
+        "usr/lib/pkgconfig/overspill.pc",
+        "usr/include/overspill.h",
+        "usr/share/man/man3/overspill.3",
         "usr/share/man/man1/overspill.1",
         "usr/share/man/man1/overspill-run.1",
         "usr/share/man/man7/overspill-settings.7",
@@ -216,6 +250,7 @@ fn what_is_installed_works_and_can_be_removed() {
             done(Command::new(command).args(["run", "--memory", "64M", "--", "echo", "it works"]));
         assert_eq!(outcome.stdout, "it works\n");
     }
+    links_with_what_is_installed(&root);
     fs::write(root.join("usr/bin/other"), "").unwrap();
     make(&room, "uninstall");
     assert_eq!(files(&root), BTreeSet::from([PathBuf::from("usr/bin/other")]));

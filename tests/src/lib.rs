@@ -60,6 +60,8 @@ fn build(target: &Path) -> PathBuf {
             "overspill-cli",
             "-p",
             "overspill-preload",
+            "-p",
+            "overspill-c",
             "--target-dir",
         ])
         .arg(target)

@@ -193,6 +193,7 @@ macro_rules! pages {
 
 pages! {
     readme: "README.md",
+    c: "docs/guide/c.md",
     devices: "docs/guide/devices.md",
     install: "docs/guide/install.md",
     limits: "docs/guide/limits.md",

@@ -3,9 +3,8 @@
 use overspill::Pool;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let pool = Pool::with_memory(256 << 20, Some("/var/tmp".as_ref()))?;
-    let mut region = pool.map(4 << 30)?;
-    let values: &mut [u64] = region.as_mut_slice();
+    let pool = Pool::builder().memory(256 << 20).swap("/var/tmp").build()?;
+    let mut values = pool.map_of::<u64>(512 << 20)?;
     for (i, value) in values.iter_mut().enumerate() {
         *value = i as u64 / 3;
     }

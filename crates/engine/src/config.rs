@@ -262,6 +262,12 @@ impl Config {
     }
 }
 
+impl From<BadSetting> for Error {
+    fn from(bad: BadSetting) -> Error {
+        Error::BadSetting(bad.to_string())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

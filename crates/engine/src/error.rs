@@ -1,10 +1,12 @@
 //! Why a pool could not be made: one sentence each, saying what to do.
 
 use crate::device::SwapError;
+use crate::device::spec::BadSwap;
 use crate::frame::Watermarks;
 use crate::memory::{MEMORY_MAX, MEMORY_MIN, WINDOW_MAX};
 use crate::units::Bytes;
 use overspill_os::Errno;
+use overspill_os::signal::WINDOWS;
 use std::fmt;
 
 /// Why a pool could not be made.
@@ -35,6 +37,8 @@ pub enum Error {
         /// What the kernel said.
         errno: Errno,
     },
+    /// The process has as many pools in signal delivery as it can have.
+    TooManyPools,
     /// A lower watermark is as high as a higher one.
     Watermarks {
         /// As set.
@@ -48,6 +52,10 @@ pub enum Error {
     Thread,
     /// A swap device could not be opened.
     Swap(SwapError),
+    /// The text that names swap devices cannot be read.
+    BadSwap(BadSwap),
+    /// There is no such setting, or it has no such value: the sentence.
+    BadSetting(String),
 }
 
 impl fmt::Display for Error {
@@ -90,6 +98,11 @@ impl fmt::Display for Error {
                 "this kernel gives this user no userfaultfd ({errno}): see `overspill probe` for \
                  what to change"
             ),
+            Error::TooManyPools => write!(
+                f,
+                "this process has {WINDOWS} pools in signal delivery, which is the most: drop one, \
+                 or make one pool with more memory"
+            ),
             Error::Watermarks { watermarks, memory } => write!(
                 f,
                 "watermark={watermarks} does not rise for a budget of {memory}: make the first \
@@ -102,11 +115,19 @@ impl fmt::Display for Error {
                 "a thread could not be started: raise the limit of processes (ulimit -u)",
             ),
             Error::Swap(error) => error.fmt(f),
+            Error::BadSwap(error) => error.fmt(f),
+            Error::BadSetting(sentence) => f.write_str(sentence),
         }
     }
 }
 
 impl std::error::Error for Error {}
+
+impl From<BadSwap> for Error {
+    fn from(error: BadSwap) -> Error {
+        Error::BadSwap(error)
+    }
+}
 
 impl From<SwapError> for Error {
     fn from(error: SwapError) -> Error {

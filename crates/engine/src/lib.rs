@@ -1,17 +1,24 @@
 //! overspill: more memory than your RAM budget, in user space.
 //!
-//! ```no_run
+//! ```
+//! # if !overspill_os::probe::probe().user_faults() { return Ok(()) }
 //! use overspill::Pool;
 //!
-//! let pool = Pool::with_memory(256 << 20, Some("/var/tmp".as_ref()))?;
-//! let mut region = pool.map(4 << 30)?; // sixteen times the memory
-//! let values: &mut [u64] = region.as_mut_slice();
+//! let pool = Pool::builder().memory(16 << 20).swap("/var/tmp").build()?;
+//! let mut values = pool.map_of::<u64>(8 << 20)?; // 64 MiB, four times the memory
 //! for (i, value) in values.iter_mut().enumerate() {
 //!     *value = i as u64;
 //! }
-//! assert_eq!(values[123_456_789], 123_456_789);
+//! assert_eq!(values[1_234_567], 1_234_567);
+//!
+//! let mut more = pool.vec::<u32>(); // it grows
+//! more.extend(0..1_000_000);
+//! assert_eq!(more.len(), 1_000_000);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! With the feature `allocator-api2`, collections of other crates take a pool's allocator
+//! (`Pool::allocator`).
 //!
 //! A [`Pool`] is a complete swap and page-reclaim subsystem on userfaultfd, without root and
 //! without kernel swap: a budget of page frames, a compressed tier, swap devices. What a [`Region`]
@@ -56,4 +63,6 @@ struct Documents;
 
 pub use control::{job, swapoff};
 pub use error::Error;
-pub use pool::{Advice, MapFlags, Pool, Region};
+#[cfg(feature = "allocator-api2")]
+pub use pool::PoolAllocator;
+pub use pool::{Advice, Builder, MapFlags, Plain, Pool, PoolVec, Region};

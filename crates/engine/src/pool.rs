@@ -1,5 +1,10 @@
 //! A pool and its regions: the library's face.
 
+#[cfg(feature = "allocator-api2")]
+mod allocator;
+mod builder;
+mod vec;
+
 use crate::base::psi::SHORTEST;
 use crate::base::sync::sleep;
 use crate::config::{Config, Delivery, SwapSpec};
@@ -10,14 +15,20 @@ use crate::error::Error;
 pub use crate::space::MapFlags;
 use crate::stats::{Counter, Snapshot, Stats};
 use crate::units::{Bytes, PAGE_SIZE};
+#[cfg(feature = "allocator-api2")]
+pub use allocator::PoolAllocator;
+pub use builder::Builder;
 use overspill_os::directory::Directory;
-use overspill_os::region::{OwnedRange, Plain};
+use overspill_os::region::OwnedRange;
+pub use overspill_os::region::Plain;
 use overspill_os::vm::{Prot, advice};
 use overspill_os::{Errno, signal};
-use std::ops::{ControlFlow, Range};
+use std::marker::PhantomData;
+use std::ops::{ControlFlow, Deref, DerefMut, Range};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
+pub use vec::PoolVec;
 
 /// Pauses between two looks at what is under way, and between two reports of it.
 const LOOK_SHORT: Duration = Duration::from_millis(1);
@@ -35,6 +46,21 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// Makes a pool step by step.
+    ///
+    /// ```
+    /// # if !overspill_os::probe::probe().user_faults() { return Ok(()) }
+    /// use overspill::Pool;
+    ///
+    /// let pool = Pool::builder().memory(16 << 20).swap("/var/tmp:1G").build()?;
+    /// let region = pool.map(64 << 20)?;
+    /// assert!(region.iter().all(|byte| *byte == 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
     /// Makes a pool.
     ///
     /// # Errors
@@ -45,8 +71,10 @@ impl Pool {
         let engine: &'static Engine = Box::leak(Box::new(Engine::build(config, stats)?));
         if engine.config.delivery == Delivery::Signal {
             for range in engine.memory.places.all() {
-                signal::serve_window(range, &*engine.fault)
-                    .map_err(|errno| Error::NoUserfaultfd { errno })?;
+                signal::serve_window(range, &*engine.fault).map_err(|errno| match errno {
+                    Errno::NOSPC => Error::TooManyPools,
+                    errno => Error::NoUserfaultfd { errno },
+                })?;
             }
         }
         engine.start_threads(false)?;
@@ -84,8 +112,34 @@ impl Pool {
     /// # Errors
     /// ENOMEM when the window has no room for it.
     pub fn map(&self, len: usize) -> Result<Region<'_>, Errno> {
+        self.map_of(len)
+    }
+
+    /// A region of `count` values, zero at first.
+    ///
+    /// ```
+    /// # if !overspill_os::probe::probe().user_faults() { return Ok(()) }
+    /// let pool = overspill::Pool::with_memory(16 << 20, Some("/var/tmp".as_ref()))?;
+    /// let mut values = pool.map_of::<u64>(4 << 20)?; // 32 MiB
+    /// for (i, value) in values.iter_mut().enumerate() {
+    ///     *value = i as u64;
+    /// }
+    /// assert_eq!(values.iter().sum::<u64>(), (4 << 20) * ((4 << 20) - 1) / 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// ENOMEM when the window has no room for it, EINVAL for none.
+    pub fn map_of<T: Plain>(&self, count: usize) -> Result<Region<'_, T>, Errno> {
+        let len = Region::<T>::len_of(count)?;
         let start = self.mmap(None, len, Prot::READ_WRITE, MapFlags::default())?;
-        Ok(Region { memory: OwnedRange::new(start..start + len), pool: self })
+        let memory = OwnedRange::new(start..start + len);
+        Ok(Region { memory, pool: self, values: PhantomData })
+    }
+
+    /// An empty vector in memory of the pool.
+    pub fn vec<T: Plain>(&self) -> PoolVec<'_, T> {
+        PoolVec::new_in(self)
     }
 
     /// The addresses under management.
@@ -355,17 +409,46 @@ impl Pool {
 
     /// Before fork(2), second half: faults are not served until one of the next two.
     pub fn fork_prepare_freeze(&self) {
-        self.engine.fork_prepare_freeze();
+        Engine::fork_prepare_freeze(&[self.engine]);
     }
 
     /// After fork(2), in the parent; `made` is whether there is a child.
     pub fn fork_parent(&self, made: bool) {
-        self.engine.fork_parent(made);
+        Engine::fork_parent(&[self.engine], made);
     }
 
     /// After fork(2), in the child, before it touches managed memory.
     pub fn fork_child(&self) {
-        self.engine.fork_child();
+        Engine::fork_child(&[self.engine]);
+    }
+
+    /// Before fork(2), in a process with several pools: both halves of the preparation for all of
+    /// them. Between this and one of the next two no memory of them is to be touched, and nothing
+    /// else of them called. One fork at a time.
+    pub fn fork_prepare_all(pools: &[&Pool]) {
+        if pools.is_empty() {
+            return;
+        }
+        pools.iter().for_each(|pool| pool.fork_prepare_begin());
+        Engine::fork_prepare_freeze(&Pool::engines(pools));
+    }
+
+    /// [`Pool::fork_parent`] of the pools that were prepared together, in the same order.
+    pub fn fork_parent_all(pools: &[&Pool], made: bool) {
+        if !pools.is_empty() {
+            Engine::fork_parent(&Pool::engines(pools), made);
+        }
+    }
+
+    /// [`Pool::fork_child`] of the pools that were prepared together, in the same order.
+    pub fn fork_child_all(pools: &[&Pool]) {
+        if !pools.is_empty() {
+            Engine::fork_child(&Pool::engines(pools));
+        }
+    }
+
+    fn engines(pools: &[&Pool]) -> Vec<&'static Engine> {
+        pools.iter().map(|pool| pool.engine).collect()
     }
 
     /// Brings the statistics up to date as the process ends.
@@ -423,21 +506,57 @@ impl Drop for Pool {
     }
 }
 
-/// Memory of a pool, dropped with this value.
+/// Memory of a pool, dropped with this value. It is a slice of its values, of bytes unless others
+/// were asked for ([`Pool::map_of`]).
 #[derive(Debug)]
-pub struct Region<'a> {
+pub struct Region<'a, T = u8> {
     memory: OwnedRange,
     pool: &'a Pool,
+    values: PhantomData<T>,
 }
 
-impl Region<'_> {
+impl<T: Plain> Region<'_, T> {
+    /// The bytes of so many values.
+    fn len_of(count: usize) -> Result<usize, Errno> {
+        count.checked_mul(size_of::<T>()).ok_or(Errno::NOMEM)
+    }
+
+    /// Has `count` values from now on: those that there are stay, others are zero. The memory may
+    /// move, which copies nothing.
+    ///
+    /// # Errors
+    /// ENOMEM when the window has no room for it, EINVAL for none; then it is as before.
+    pub fn resize(&mut self, count: usize) -> Result<(), Errno> {
+        const MAY_MOVE: u32 = 1;
+        let (old, len) = (self.memory.range(), Self::len_of(count)?);
+        let start = self.pool.mremap(old, len, MAY_MOVE, 0)?;
+        self.memory = OwnedRange::new(start..start + len);
+        Ok(())
+    }
+}
+
+impl<T: Plain> Deref for Region<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.memory.as_slice()
+    }
+}
+
+impl<T: Plain> DerefMut for Region<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        self.memory.as_mut_slice()
+    }
+}
+
+impl<T> Region<'_, T> {
     /// The memory as a slice of plain values.
-    pub fn as_slice<T: Plain>(&self) -> &[T] {
+    pub fn as_slice<V: Plain>(&self) -> &[V] {
         self.memory.as_slice()
     }
 
     /// The memory as a slice of plain values, to write.
-    pub fn as_mut_slice<T: Plain>(&mut self) -> &mut [T] {
+    pub fn as_mut_slice<V: Plain>(&mut self) -> &mut [V] {
         self.memory.as_mut_slice()
     }
 
@@ -506,7 +625,7 @@ pub enum Advice {
     WillNeed,
 }
 
-impl Drop for Region<'_> {
+impl<T> Drop for Region<'_, T> {
     fn drop(&mut self) {
         #[cfg(debug_assertions)]
         self.pool.check();

@@ -34,6 +34,12 @@ impl Bytes {
     }
 }
 
+impl From<u64> for Bytes {
+    fn from(bytes: u64) -> Bytes {
+        Bytes(bytes)
+    }
+}
+
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -105,8 +105,7 @@ fn cases(all: bool) -> Vec<Case> {
             ("ram:20M", _) => (12, 7000, [20, 50, 10, 10], 6),
             _ => (10, 8000, [15, 40, 15, 15], 4),
         };
-        // One in nine, another one each time: a process can have 16 pools of signal delivery in
-        // all.
+        // One in nine, another one each time: how faults come makes little difference here.
         let by_signal = (at + at / 9).is_multiple_of(9);
         cases.push(Case {
             delivery: if by_signal { Delivery::Signal } else { Delivery::Thread },

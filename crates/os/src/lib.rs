@@ -5,15 +5,15 @@
 //! the preload library replaces those symbols for the whole process and must not call itself.
 //!
 //! Bottom up, each knowing only those before it: sizes and error numbers (`units`), [`lock`] (held
-//! over forks), [`copy`] (of memory that may not be there), [`cpu`], [`region`] (for users of the
-//! library), `task` (threads by number), [`tls`], [`mod@pointer`] (whose storage a thread has),
-//! `process` (in the program or beside it), [`confined`] (under a filter of the program's),
-//! [`seccomp`] (stopping system calls), [`descriptors`], [`directory`] (held open), [`signal`],
-//! `report`, `job`, [`vm`] (mappings), [`arena`] (the memory behind page frames), [`stack`],
-//! [`table`], [`codec`] (LZ4, Zstandard), [`beside`] (the sibling), [`foreign`] (threads with a
-//! thread pointer of the program's own), [`io`] (direct I/O), `secret` (memory for keys), [`crypt`]
-//! (sealed pages), [`uffd`] (userfaultfd), [`backing`] (the seam by which pages come and go),
-//! [`uring`], [`observer`], [`rss`] (how much memory there is), [`smaps`] (of what kinds),
+//! over forks), [`copy`] (of memory that may not be there), [`cpu`], [`region`] and `heap` (for
+//! users of the library), `task` (threads by number), [`tls`], [`mod@pointer`] (whose storage a
+//! thread has), `process` (in the program or beside it), [`confined`] (under a filter of the
+//! program's), [`seccomp`] (stopping system calls), [`descriptors`], [`directory`] (held open),
+//! [`signal`], `report`, `job`, [`vm`] (mappings), [`arena`] (the memory behind page frames),
+//! [`stack`], [`table`], [`codec`] (LZ4, Zstandard), [`beside`] (the sibling), [`foreign`] (threads
+//! with a thread pointer of the program's own), [`io`] (direct I/O), `secret` (memory for keys),
+//! [`crypt`] (sealed pages), [`uffd`] (userfaultfd), [`backing`] (the seam by which pages come and
+//! go), [`uring`], [`observer`], [`rss`] (how much memory there is), [`smaps`] (of what kinds),
 //! [`executable`] (programs as files), [`token`], [`thread`], [`fault_path`] (its rules),
 //! [`probe`].
 
@@ -31,6 +31,8 @@ mod engine_thread;
 pub mod executable;
 pub mod fault_path;
 pub mod foreign;
+#[cfg(feature = "allocator-api2")]
+pub mod heap;
 pub mod io;
 pub mod list;
 pub mod lock;

@@ -11,8 +11,9 @@ use crate::{copy, pointer, seccomp, tls};
 use std::arch::global_asm;
 use std::cell::UnsafeCell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, Ordering::Release};
-use std::sync::{Mutex, OnceLock};
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, Ordering::Release};
 use syscalls::{Sysno, raw_syscall};
 
 /// Bytes of the kernel's signal set.
@@ -186,18 +187,32 @@ pub trait SignalFaults: Sync {
     fn serve(&self, address: usize, write: bool) -> Outcome;
 }
 
-/// Most pools in signal delivery in one process.
-const WINDOWS: usize = 16;
+/// Most windows in signal delivery at once in one process: that of each pool, and what is managed
+/// beside it.
+pub const WINDOWS: usize = 64;
 
+/// One that has no end is free. Who reads an entry while it changes asks a server about an address
+/// that is not its own, which it says.
 struct Window {
     start: AtomicUsize,
     end: AtomicUsize,
-    server: OnceLock<&'static dyn SignalFaults>,
+    /// Null, or for ever.
+    server: AtomicPtr<&'static dyn SignalFaults>,
 }
 
-static WINDOW_TABLE: [Window; WINDOWS] = [const {
-    Window { start: AtomicUsize::new(0), end: AtomicUsize::new(0), server: OnceLock::new() }
-}; WINDOWS];
+impl Window {
+    const fn free() -> Window {
+        let server = AtomicPtr::new(null_mut());
+        Window { start: AtomicUsize::new(0), end: AtomicUsize::new(0), server }
+    }
+
+    fn server(&self) -> Option<&'static dyn SignalFaults> {
+        // SAFETY: null, or what `serve_window` has leaked.
+        unsafe { self.server.load(Ordering::Acquire).as_ref().copied() }
+    }
+}
+
+static WINDOW_TABLE: [Window; WINDOWS] = [const { Window::free() }; WINDOWS];
 static INSTALLED: Mutex<bool> = Mutex::new(false);
 /// The program's own actions for SIGBUS and SIGSYS: handler, flags and mask, as the kernel's
 /// struct.
@@ -262,10 +277,14 @@ impl KernelAction {
 
 /// Serves the faults of `range` by `server`, from now on and for as long as the process lives or
 /// until [`release_window`].
+///
+/// # Errors
+/// ENOSPC when there are [`WINDOWS`] already.
 pub fn serve_window(range: Range<usize>, server: &'static dyn SignalFaults) -> Result<(), Errno> {
     let mut installed = INSTALLED.lock().unwrap_or_else(|e| e.into_inner());
-    let free = WINDOW_TABLE.iter().find(|w| w.server.get().is_none()).ok_or(Errno::NOSPC)?;
-    let _ = free.server.set(server);
+    let is_free = |window: &&Window| window.end.load(Ordering::Acquire) == 0;
+    let free = WINDOW_TABLE.iter().find(is_free).ok_or(Errno::NOSPC)?;
+    free.server.store(Box::leak(Box::new(server)), Ordering::Release);
     free.start.store(range.start, Ordering::Relaxed);
     free.end.store(range.end, Ordering::Release);
     if !*installed {
@@ -275,7 +294,7 @@ pub fn serve_window(range: Range<usize>, server: &'static dyn SignalFaults) -> R
     Ok(())
 }
 
-/// Stops serving `range`; the entry is not used again.
+/// Stops serving `range`.
 pub fn release_window(range: Range<usize>) {
     for window in &WINDOW_TABLE {
         if window.end.load(Ordering::Acquire) == range.end {
@@ -418,7 +437,7 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut l
         if code == BUS_ADRERR
             && address < end
             && address >= window.start.load(Ordering::Relaxed)
-            && let Some(server) = window.server.get()
+            && let Some(server) = window.server()
             && server.serve(address, is_write(context)) == Outcome::Served
         {
             tls::count_served();

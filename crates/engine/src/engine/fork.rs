@@ -188,19 +188,36 @@ impl Engine {
         }
     }
 
-    /// Before a fork, second half: the engine stands still until [`Engine::fork_parent`] or
-    /// [`Engine::fork_child`].
-    pub(crate) fn fork_prepare_freeze(&self) {
+    /// Before a fork, second half: these engines stand still until [`Engine::fork_parent`] or
+    /// [`Engine::fork_child`]. What the process has once is taken when no fault is under way that
+    /// could need it.
+    pub(crate) fn fork_prepare_freeze(engines: &[&Engine]) {
         vm::touch_own_stack();
-        self.base.gates.faults.close();
+        engines.iter().for_each(|engine| engine.base.gates.faults.close());
         signal::fork_prepare();
         beside::fork_prepare();
-        let mut prepared = lock(&self.forking.prepared);
-        prepared.as_mut().expect("a fork was prepared").gauges = self.stats.gauges();
+        for engine in engines {
+            let mut prepared = lock(&engine.forking.prepared);
+            prepared.as_mut().expect("a fork was prepared").gauges = engine.stats.gauges();
+        }
     }
 
     /// After a fork, in the parent. `made` is whether there is a child.
-    pub(crate) fn fork_parent(&self, made: bool) {
+    pub(crate) fn fork_parent(engines: &[&Engine], made: bool) {
+        let settled: Vec<_> = engines.iter().map(|engine| engine.settle_fork(made)).collect();
+        beside::fork_done();
+        signal::fork_done();
+        // The first has blocked the signals that were open: its turn is last.
+        for (engine, signals) in engines.iter().zip(settled).rev() {
+            engine.base.gates.faults.open();
+            engine.base.gates.reclaim.open();
+            engine.base.gates.ops.open();
+            drop(Blocked::resume(signals));
+        }
+    }
+
+    /// What of a fork the parent keeps. Returns the signals that were blocked before.
+    fn settle_fork(&self, made: bool) -> u64 {
         let Prepared { signals, seq, member, token, devices, parts, .. } = self.forking.take();
         let children = &self.control.children;
         if made {
@@ -216,20 +233,20 @@ impl Engine {
         }
         self.control.aim(u64::MAX);
         drop(devices);
-        beside::fork_done();
-        signal::fork_done();
-        self.base.gates.faults.open();
-        self.base.gates.reclaim.open();
-        self.base.gates.ops.open();
-        drop(Blocked::resume(signals));
+        signals
     }
 
     /// After a fork, in the child: its only thread is the caller.
-    pub(crate) fn fork_child(&'static self) {
-        let Prepared { signals, member, token, devices, gauges, .. } = self.forking.take();
+    pub(crate) fn fork_child(engines: &[&'static Engine]) {
         beside::fork_done();
         signal::fork_done();
         beside::reset_in_child();
+        engines.iter().rev().for_each(|engine| engine.begin_child());
+    }
+
+    /// What was the parent's, and what the child has of its own.
+    fn begin_child(&'static self) {
+        let Prepared { signals, member, token, devices, gauges, .. } = self.forking.take();
         self.fault.reset_in_child();
         self.reclaim.throttle.reset_in_child();
         self.restart_statistics(&gauges);
