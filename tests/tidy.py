@@ -43,7 +43,7 @@ FLOORS = {
     ],
     "crates/cli": [
         "failure", "signals", "swap", "memory", "outside", "rundir", "report",
-        "unmanaged", "control", "args", "program", "env", "commands", "lib", "main",
+        "unmanaged", "control", "sizing", "args", "program", "env", "commands", "lib", "main",
     ],
     "crates/engine": [
         "units", "stats", "base", "account", "workingset", "frame", "slot", "zpool", "device",
