@@ -44,7 +44,7 @@ FLOORS = {
     "crates/c": ["error", "pools", "fork", "options", "calls", "lib"],
     "crates/cli": [
         "failure", "signals", "swap", "memory", "outside", "rundir", "report",
-        "unmanaged", "control", "args", "program", "env", "commands", "lib", "main",
+        "unmanaged", "control", "sizing", "args", "program", "env", "commands", "lib", "main",
     ],
     "crates/engine": [
         "units", "stats", "base", "account", "workingset", "frame", "slot", "zpool", "device",

@@ -20,7 +20,7 @@ mod tests {
     use crate::model::declare::{Base, Goal, Ladder};
     use overspill::config::{Config, baselines};
 
-    const ALL: [&Ladder; 10] = [
+    const ALL: [&Ladder; 11] = [
         &codecs::LADDER,
         &job::LADDER,
         &page_fault::LADDER,
@@ -29,6 +29,7 @@ mod tests {
         &swap_w_seq::LADDER,
         &swapoff::LADDER,
         &vs_kernel::LADDER,
+        &vs_kernel::OWN,
         &working_set::LADDER,
         &zswap::LADDER,
     ];

@@ -220,6 +220,92 @@ fn a_program_is_told_beside_its_peer_and_on_a_page_that_needs_nothing_else() {
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is left behind");
 }
 
+/// A command of Python that goes through some 75 MiB in sequence: what is accessed at random the
+/// kernel may end for want of memory.
+const GOES_THROUGH: &str = "\
+    import zlib\n\
+    data = bytes(range(256)) * (300 << 10)\n\
+    print([zlib.crc32(data) for _ in range(4)])";
+
+/// Runs `vs-kernel` with a command of Python; the status, and what it said.
+fn with_command(args: &str, script: &str, dir: &Path) -> Option<process::Outcome> {
+    let mut command = command("vs-kernel", args, dir)?;
+    let outcome = process::run(command.args(["--", "python3", "-c", script]), TIME_LIMIT);
+    let lacks = ["it needs root", "memory cgroups", "cannot be started", "no userfaultfd"];
+    if outcome.status == 1 && lacks.iter().any(|why| outcome.stderr.contains(why)) {
+        skipped(&outcome.stderr);
+        return None;
+    }
+    Some(outcome)
+}
+
+#[test]
+fn a_command_of_the_users_is_told_beside_the_kernels_swap() {
+    let (_room, dir) = room("vs-kernel-own");
+    let before = settings();
+    let page = dir.with_extension("html");
+    let args = format!("--rounds 1 --peer file --json --html {}", page.display());
+    let Some(outcome) = with_command(&args, GOES_THROUGH, &dir) else { return };
+    let value = json(&succeeded(outcome));
+    let text = fs::read_to_string(&page).unwrap();
+    fs::remove_file(&page).unwrap();
+    has(&text, &["python3, against the kernel&#x27;s swap file: ", "What it printed was the same"]);
+    let told = &value["settings"];
+    assert_eq!(told["command"][0], "python3");
+    assert_eq!(told["same_output"], true, "{value}");
+    if let Some(why) = told["left_out"].as_object().unwrap().values().next() {
+        return skipped(&why.to_string());
+    }
+    assert_eq!(names(rows(&value), &[]), ["alone", "peer", "overspill-signal"]);
+    let third = told["size_bytes"].as_f64().unwrap() / 3.0;
+    let memory = told["memory_bytes"].as_f64().unwrap();
+    assert!(third > 11e6 && (third - memory).abs() < 2.0, "{told}");
+    positive(&rows(&value)[2], &["elapsed_s", "ratio", "native_ratio", "cpu_ratio", "pages_in"]);
+    positive(&rows(&value)[1], &["elapsed_s", "native_ratio", "major_faults"]);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(settings(), before);
+}
+
+#[test]
+fn a_command_whose_output_differs_is_told_loudly_and_everything_is_put_back() {
+    let (_room, dir) = room("vs-kernel-differs");
+    let before = settings();
+    // Under overspill it has another library, and says so.
+    let script = format!("{GOES_THROUGH}\nprint('overspill' in open('/proc/self/maps').read())");
+    let args = "--rounds 1 --peer file --size 64M --memory 24M";
+    let Some(outcome) = with_command(args, &script, &dir) else { return };
+    assert_eq!(outcome.status, 1, "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("WHAT IT PRINTED IS NOT WHAT IT PRINTS BY ITSELF: "));
+    let says = "overspill-signal, python3, file, 24 MiB: what it put out is not what";
+    assert!(outcome.stderr.contains(says), "{}", outcome.stderr);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(settings(), before);
+}
+
+#[test]
+fn a_command_that_cannot_be_compared_is_one_sentence_and_status_1() {
+    let (_room, dir) = room("vs-kernel-refused");
+    let before = settings();
+    let fails = "import sys\nsys.exit('a reason\\nof two lines')";
+    for (args, script, says) in [
+        ("--rounds 1 --peer file", fails, "the command fails by itself, so there is nothing to"),
+        ("--rounds 1 --peer file --size 64M", fails, "alone, python3: the command fails by itself"),
+        ("--rounds 1 --peer file", "pass", " by itself, too little to tell anything"),
+        ("--peer file --memory 1M", "pass", "no program runs in so little: give --memory 8 MiB"),
+    ] {
+        let Some(outcome) = with_command(args, script, &dir) else { return };
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (1, ""), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains(says), "{says}: {}", outcome.stderr);
+        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+    }
+    let Some(mut none) = command("vs-kernel", "", &dir) else { return };
+    let outcome = process::run(none.args(["--", "no-such-command"]), TIME_LIMIT);
+    assert_eq!(outcome.status, 1);
+    assert!(outcome.stderr.contains("there is no command 'no-such-command'"), "{}", outcome.stderr);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(settings(), before);
+}
+
 #[test]
 fn jobs_are_told_beside_zram_and_natively() {
     let (_room, dir) = room("job-json");

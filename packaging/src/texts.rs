@@ -13,7 +13,7 @@ pub struct Texts {
 pub fn of(page: &str) -> Texts {
     match page {
         "overspill" => Texts { notes: OVERSPILL, files: FILES },
-        "overspill-run" => Texts { files: FILES, ..Texts::default() },
+        "overspill-run" | "overspill-size" => Texts { files: FILES, ..Texts::default() },
         "overspill-probe" => Texts { notes: PROBE, ..Texts::default() },
         "overspill-settings" => Texts { notes: SETTINGS, ..Texts::default() },
         _ => Texts { files: SOCKETS, ..Texts::default() },
@@ -57,6 +57,10 @@ const SOCKETS: &[(&str, &str)] = &[(
 const FILES: &[(&str, &str)] = &[
     ("$TMPDIR, /var/tmp", "Where the swap file lies, which has no name, unless `--swap` says."),
     SOCKETS[0],
+    (
+        "$XDG_STATE_HOME/overspill/profiles, ~/.local/state/overspill/profiles",
+        "What `overspill size` has found, a file a command.",
+    ),
     (
         "/dev/userfaultfd",
         "Whoever may open it can have faults served by a thread, and needs no right to call \

@@ -10,8 +10,9 @@
 //! `control.rs` (budgets, and those of running jobs), `devices.rs` and `swapon.rs` (swap devices,
 //! and those of running jobs), `sealed.rs` (what is on them), `observe.rs` (what is told of running
 //! jobs, and proactive reclaim), `metrics.rs` (the same for Prometheus), `top.rs` (the same on a
-//! terminal), `trust.rs` (files and directories of others), `documents.rs` (commands and links of
-//! the documentation, which [`documents`] reads). The locks here are of the test process only.
+//! terminal), `size.rs` (how much memory a program needs), `trust.rs` (files and directories of
+//! others), `documents.rs` (commands and links of the documentation, which [`documents`] reads).
+//! The locks here are of the test process only.
 
 #![forbid(unsafe_code)]
 

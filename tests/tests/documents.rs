@@ -117,6 +117,7 @@ impl Surroundings {
             .current_dir(&self.room.path)
             .env("PATH", path.expect("no colon in the path of the target directory"))
             .env("TMPDIR", inside(&self.room.path, "/var/tmp"))
+            .env("XDG_STATE_HOME", self.room.path.join("state"))
             .env("OVERSPILL_RUNTIME_DIR", &self.runtime);
         let outcome = run(&mut command, LIMIT);
         (outcome.status, outcome.stdout.replace(self.room.path.to_str().unwrap(), ""))
@@ -199,6 +200,7 @@ pages! {
     limits: "docs/guide/limits.md",
     run_a_program: "docs/guide/run.md",
     settings: "docs/guide/settings.md",
+    size: "docs/guide/size.md",
     troubleshooting: "docs/guide/troubleshooting.md",
     watching: "docs/guide/watching.md",
     library: "docs/library.md",

@@ -87,7 +87,14 @@ fn job(word: &str) -> Result<Program, String> {
 }
 
 pub fn run(args: &Args) -> Result<Findings, Failure> {
-    vs_kernel::compared(&LADDER, &args.sides, args.common.rounds, plan(args))
+    vs_kernel::compared(vs_kernel::Compared {
+        ladder: &LADDER,
+        sides: &args.sides,
+        size: args.sides.size(),
+        rounds: args.common.rounds,
+        cases: plan(args),
+        own: None,
+    })
 }
 
 /// Each job natively, then with zram and with overspill.

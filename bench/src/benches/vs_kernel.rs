@@ -3,11 +3,13 @@
 //!
 //! [`args`] are the options, [`plan`] is all that is measured in order,
 //! [`declared`] what is told of it and what is to be reached, [`ram`] how much RAM each gets,
-//! [`round`] measures, [`notes`] tells what the figures do not, [`page`] writes a page.
+//! [`round`] measures, [`notes`] tells what the figures do not, [`page`] writes a page. [`own`] is
+//! a command of the user's.
 
 mod args;
 mod declared;
 mod notes;
+mod own;
 mod page;
 mod plan;
 mod ram;
@@ -15,6 +17,8 @@ mod round;
 
 pub use args::{Args, Sides};
 pub use declared::LADDER;
+#[cfg(test)]
+pub use declared::OWN;
 pub use plan::case;
 
 use crate::machine::*;
@@ -24,7 +28,9 @@ use crate::work::vs_kernel::case::{Kind, Peer, Program};
 use crate::work::vs_kernel::program::Inputs;
 use crate::work::vs_kernel::{beside, peer, program};
 use overspill::units::Bytes;
+use own::Own;
 use plan::Setup;
+use ram::Ram;
 use round::{Rounds, TIME_BY_DEFAULT};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +41,18 @@ use std::time::Instant;
 const SIZE_MIN: Bytes = Bytes(32 << 20);
 
 pub fn run(args: &Args) -> Result<Findings, Failure> {
-    let mut findings = compared(&LADDER, &args.sides, args.common.rounds, plan::plan(args))?;
+    let mut findings = if args.command.is_empty() {
+        compared(Compared {
+            ladder: &LADDER,
+            sides: &args.sides,
+            size: args.sides.size(),
+            rounds: args.common.rounds,
+            cases: plan::plan(args),
+            own: None,
+        })?
+    } else {
+        own::run(args)?
+    };
     if args.overcommit.len() * args.contents.len() * args.threads.len() > 1 {
         findings.groups = &["overcommit", "contents", "threads", "workload", "peer"];
     }
@@ -45,37 +62,54 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
+/// What is to be compared.
+pub struct Compared<'a> {
+    /// What is told of it.
+    pub ladder: &'static Ladder,
+    pub sides: &'a Sides,
+    /// Memory that is worked on.
+    pub size: Bytes,
+    pub rounds: Option<u32>,
+    pub cases: Vec<Case<Kind>>,
+    /// The command of the user's, if it is that.
+    pub own: Option<&'a Own>,
+}
+
 /// Measures all cases in turn that can be measured here, and tells what a ladder declares of them.
-pub fn compared(
-    ladder: &'static Ladder,
-    sides: &Sides,
-    rounds: Option<u32>,
-    mut cases: Vec<Case<Kind>>,
-) -> Result<Findings, Failure> {
-    if sides.size < SIZE_MIN {
-        fail!("{} is too little to tell anything: give --size {SIZE_MIN} or more", sides.size);
+pub fn compared(job: Compared<'_>) -> Result<Findings, Failure> {
+    let Compared { ladder, sides, size, rounds, mut cases, own } = job;
+    if size < SIZE_MIN {
+        match own {
+            Some(_) => fail!(
+                "the command takes {size} by itself, too little to tell anything: give one that \
+                 takes {SIZE_MIN} or more"
+            ),
+            None => fail!("{size} is too little to tell anything: give --size {SIZE_MIN} or more"),
+        }
     }
     let began = Instant::now();
     let swap_dir = SwapDir::find(sides.dir.as_deref())?;
     // All of it may be in memory at once, packed or not.
-    memory_for(sides.size, sides.size.0 + sides.size.0 / 4)?;
-    swap_dir.has_room(sides.size, 2 * sides.size.0, "--dir")?;
+    memory_for(size, size.0 + size.0 / 4)?;
+    swap_dir.has_room(size, 2 * size.0, "--dir")?;
     let command = command()?;
     let busy_before = host::load_average();
     // 1. What can be measured here.
     let left_out = missing(&cases);
     cases.retain(|case| !left_out.keys().any(|name| case.what.needs(name)));
     let programs: Vec<Program> = cases.iter().filter_map(|case| case.what.program()).collect();
-    let inputs = Inputs::make(&programs, &swap_dir.dir, sides.size.0)?;
+    let words = own.map_or(Vec::new(), |own| own.words.clone());
+    let inputs = Inputs::make(&programs, &swap_dir.dir, size.0, words)?;
     // 2. All of it, in turn.
-    let setup = Setup { sides, rounds, swap_dir: &swap_dir, command, inputs };
-    let mut seen = Rounds::new(sides.size, began, left_out);
-    let measured = ladder.measure(&cases, rounds, |case| Ok(seen.measure(&setup, case)))?;
+    let setup = Setup { sides, size, rounds, swap_dir: &swap_dir, command, inputs };
+    let mut seen = Rounds::new(began, Ram::new(size, own.map(|own| own.memory)), left_out);
+    own.inspect(|own| seen.saw_alone(Program::Own, &own.native));
+    let measured = ladder.measure(&cases, rounds, |case| seen.measure(&setup, case))?;
     drop(setup);
     // 3. What was found.
     let busy = [busy_before, host::load_average()];
-    let own = json!({
-        "size_bytes": sides.size.0,
+    let settings = json!({
+        "size_bytes": size.0,
         "dir": swap_dir.to_string(),
         "pinned": false,
         "delivery": "thread and signal, by step",
@@ -83,8 +117,9 @@ pub fn compared(
         "load_average": busy,
         "left_out": by_name(seen.left_out.iter().map(|(name, why)| (name, why.as_str()))),
     });
-    let mut findings = Findings::of(ladder, measured, own);
-    tell(sides.size, &cases, &seen, busy, &mut findings);
+    let mut findings = Findings::of(ladder, measured, settings);
+    tell(size, &cases, &seen, busy, &mut findings);
+    own.inspect(|own| own::tell(own, &seen, &mut findings));
     Ok(findings)
 }
 

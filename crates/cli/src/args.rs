@@ -7,6 +7,8 @@ mod metrics_help;
 mod run;
 mod run_help;
 pub mod settings;
+mod size;
+mod size_help;
 mod swap;
 mod swap_help;
 
@@ -15,7 +17,8 @@ pub use jobs::{ReclaimArgs, SetArgs, StatArgs, TopArgs};
 pub use metrics::{Address, MetricsArgs};
 use overspill::config::Config;
 use overspill::units::Bytes;
-pub use run::{FaultDelivery, RunArgs};
+pub use run::{FaultDelivery, Memory, RunArgs, Ways};
+pub use size::SizeArgs;
 use std::ffi::OsString;
 pub use swap::{Column, Columns, SwapoffArgs, SwaponArgs};
 
@@ -40,6 +43,10 @@ pub enum Command {
     #[command(long_about = run_help::RUN_ABOUT, after_long_help = run_help::run_notes())]
     #[command(override_usage = "overspill run [OPTIONS] -- CMD [ARGS]...")]
     Run(RunArgs),
+    /// Run a program in little memory, and tell how much it needs
+    #[command(long_about = size_help::SIZE_ABOUT, after_long_help = size_help::SIZE_NOTES)]
+    #[command(override_usage = "overspill size [OPTIONS] -- CMD [ARGS]...")]
+    Size(SizeArgs),
     /// Change the budget of a running job
     #[command(long_about = jobs_help::SET_ABOUT, after_long_help = jobs_help::SET_NOTES)]
     Set(SetArgs),
@@ -125,10 +132,10 @@ fn exit_status(error: &clap::Error, subcommand: &str) -> i32 {
 fn try_parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let matches = Cli::command().try_get_matches_from(args)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
-    if let (Command::Run(run), Some(matches)) =
-        (&mut cli.command, matches.subcommand_matches("run"))
-    {
-        run::settle_swap(run, matches)?;
+    match (&mut cli.command, matches.subcommand()) {
+        (Command::Run(run), Some((_, matches))) => run.ways.settle_swap(matches)?,
+        (Command::Size(size), Some((_, matches))) => size.ways.settle_swap(matches)?,
+        _ => {}
     }
     Ok(cli)
 }

@@ -6,6 +6,7 @@ mod reclaim;
 mod run;
 mod set;
 mod settings;
+mod size;
 mod stat;
 mod swapoff;
 mod swapon;
@@ -19,6 +20,7 @@ use crate::failure::Failure;
 pub fn run(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(args) => run::run(args),
+        Command::Size(args) => size::run(&args),
         Command::Set(args) => set::run(&args),
         Command::Stat(args) => stat::run(&args),
         Command::Top(args) => top::run(&args),

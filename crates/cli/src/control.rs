@@ -54,14 +54,14 @@ pub struct Control {
 
 impl Control {
     /// Listens for requests to `job`, in the first directory that can be used.
-    pub fn open(job: Job, variables: &Variables) -> Result<Control, Failure> {
+    pub fn open(job: &Arc<Job>, variables: &Variables) -> Result<Control, Failure> {
         let user = rustix::process::geteuid().as_raw();
         let mut refusal = String::new();
         for path in variables.directories(user) {
             match SocketDirectory::listen(&path, user, std::process::id()) {
                 Ok((directory, listener)) => {
                     directory.sweep();
-                    let job = Arc::new(job);
+                    let job = job.clone();
                     spawn("control", move || serve(&listener, &job))
                         .map_err(|error| Failure::own(format!("cannot start a thread: {error}")))?;
                     return Ok(Control { directory, own_directory: variables.own.is_none() });
@@ -420,7 +420,7 @@ mod tests {
         let run_dir = Arc::new(Mutex::new(RunDir::create(None).unwrap()));
         let job = Job::create(&run_dir, Bytes(64 << 20), &[]).unwrap();
         let variables = Variables { own: Some(dir.join("sockets").into()), xdg: None };
-        (Control::open(job, &variables).unwrap(), dir)
+        (Control::open(&Arc::new(job), &variables).unwrap(), dir)
     }
 
     fn said(control: &Control, bytes: &[u8]) -> String {

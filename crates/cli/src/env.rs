@@ -55,6 +55,7 @@ impl Settings<'_> {
             // file.
             ("OVERSPILL_STATS", None),
             ("OVERSPILL_STATS_JSON", None),
+            ("OVERSPILL_REPORT", None),
         ]
     }
 }

@@ -3,9 +3,9 @@
 //! From the bottom up, each knowing only those before it: [`failure`] (every refusal), [`signals`],
 //! [`swap`] and [`memory`] (devices and budget), [`outside`] (memory of which the job's processes
 //! do not know), [`rundir`] (where statistics are kept), [`report`] and [`unmanaged`] (what is said
-//! at the end), [`control`] (the socket by which other commands reach a job), [`args`] (the command
-//! line), [`program`] (the program and the preload library), [`mod@env`] (what the library is
-//! told), [`commands`].
+//! at the end), [`control`] (the socket by which other commands reach a job), [`sizing`] (how much
+//! memory a job needs), [`args`] (the command line), [`program`] (the program and the preload
+//! library), [`mod@env`] (what the library is told), [`commands`].
 
 #![forbid(unsafe_code)]
 // Hardly anything is public; the documentation is for those who work on it.
@@ -22,6 +22,7 @@ mod program;
 mod report;
 mod rundir;
 mod signals;
+mod sizing;
 mod swap;
 mod unmanaged;
 

@@ -277,7 +277,7 @@ pub fn printable(name: &str) -> String {
 }
 
 /// 1234567 as 1,234,567.
-fn thousands(n: u64) -> String {
+pub fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
     groups.join(",")

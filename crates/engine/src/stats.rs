@@ -1,7 +1,8 @@
 //! Counters and histograms of a pool, in memory that other processes may map.
 //!
 //! One table of 64-bit cells a process: a header, then for each of a few shards a cell a counter,
-//! then for each of them the cells of the histograms of fault times ([`Latencies`]). Events are
+//! then for each of them the cells of the histograms of fault times ([`Latencies`]) and of refault
+//! distances ([`Distances`]). Events are
 //! counted in the shard of the processor, with relaxed atomic adds that no other processor is
 //! after; gauges that are set lie in the first shard. So a process that does little uses few pages
 //! of the table, though its counters are read often. The figures of swap devices follow. A reader
@@ -10,6 +11,7 @@
 
 mod counter;
 mod devices;
+mod distances;
 mod latency;
 mod pressure;
 mod snapshot;
@@ -18,6 +20,7 @@ mod swaps;
 use crate::units::Bytes;
 pub use counter::Counter;
 pub use devices::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, DeviceSnapshot};
+pub use distances::Distances;
 pub use latency::{FaultSource, Histogram, Latencies};
 use overspill_os::cpu::{self, Topology};
 use overspill_os::directory::Directory;
@@ -35,13 +38,15 @@ const HEADER: usize = 24;
 const COUNTERS_MAX: usize = 160;
 /// Shards. Processors beyond share them.
 const SHARDS: usize = 16;
-/// Where the histograms begin, and the section of the devices.
+/// Where the histograms begin, of times and of distances, and the section of the devices.
 const LATENCIES: usize = HEADER + SHARDS * COUNTERS_MAX;
-const DEVICES: usize = LATENCIES + SHARDS * latency::CELLS;
+const DISTANCES: usize = LATENCIES + SHARDS * latency::CELLS;
+const DEVICES: usize = DISTANCES + SHARDS * distances::CELLS;
 const CELLS: usize = DEVICES + devices::CELLS;
 // Of shards, whole cache lines.
 const _: () = assert!(HEADER.is_multiple_of(8));
 const _: () = assert!(COUNTERS_MAX.is_multiple_of(8) && latency::CELLS.is_multiple_of(8));
+const _: () = assert!(distances::CELLS.is_multiple_of(8));
 const _: () = assert!(Counter::ALL.len() <= COUNTERS_MAX);
 /// The gauges are the counters before this one.
 const GAUGES: usize = Counter::PgFault as usize;
@@ -49,7 +54,7 @@ const GAUGES: usize = Counter::PgFault as usize;
 /// Size of a statistics file in bytes.
 pub const FILE_BYTES: usize = CELLS * 8;
 /// First cell of every table: "ovrspil" and the version of the layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x0b");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x0c");
 const CELL_PID: usize = 1;
 const CELL_NAME: usize = 2;
 const NAME_CELLS: usize = 4;
@@ -223,6 +228,11 @@ impl Stats {
         }
     }
 
+    /// Reads a gauge that is set, and never added to.
+    pub fn gauge(&self, counter: Counter) -> u64 {
+        self.cell(0, counter as usize).load(Relaxed)
+    }
+
     /// Reads one.
     pub fn get(&self, counter: Counter) -> u64 {
         (0..shards()).fold(0, |sum, shard| {
@@ -234,6 +244,12 @@ impl Stats {
     pub fn fault_ns(&self, source: FaultSource, ns: u64) {
         let histograms = LATENCIES + shard() * latency::CELLS;
         self.cells[histograms + latency::cell(source, ns)].fetch_add(1, Relaxed);
+    }
+
+    /// Records that a page came back when so many others had left since it did.
+    pub fn refault(&self, distance: u64) {
+        let histogram = DISTANCES + shard() * distances::CELLS;
+        self.cells[histogram + distances::cell(distance)].fetch_add(1, Relaxed);
     }
 
     /// Notes how much the process waits for memory.

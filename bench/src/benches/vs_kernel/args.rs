@@ -38,6 +38,9 @@ fn tasks(word: &str) -> Result<Vec<Task>, String> {
     })
 }
 
+/// What is worked on, unless the user says how much.
+const SIZE_BY_DEFAULT: Bytes = Bytes(64 << 20);
+
 /// The options of every bench that has the kernel do something and overspill the same.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Sides {
@@ -45,9 +48,9 @@ pub struct Sides {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub steps: Vec<Step>,
     /// The memory that is accessed, and about what programs take; published figures are of 512M and
-    /// more
-    #[arg(long, value_name = "SIZE", default_value = "64M")]
-    pub size: Bytes,
+    /// more [default: 64M; of a command what it takes by itself]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Bytes>,
     /// Where swap files are made: a directory on a disk [default: $TMPDIR, or /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -57,6 +60,11 @@ pub struct Sides {
 }
 
 impl Sides {
+    /// The memory that is worked on, where no command of the user's says how much that is.
+    pub fn size(&self) -> Bytes {
+        self.size.unwrap_or(SIZE_BY_DEFAULT)
+    }
+
     /// The steps that were asked for, each once and in their order. Those with which the others
     /// are compared are measured in any case.
     pub fn steps(&self) -> Vec<Step> {
@@ -95,6 +103,14 @@ pub struct Args {
     /// Write a page with the drawings and all figures, as HTML
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// The RAM that a command gets [default: a third of what it takes by itself]
+    #[arg(long, value_name = "SIZE", requires = "command")]
+    pub memory: Option<Bytes>,
+    /// Compare this command instead, run where this is, as root: it has to do the same each time,
+    /// and what it prints is compared. Of the steps it is overspill-signal unless others are named
+    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(conflicts_with_all = ["workload", "overcommit", "contents", "threads"])]
+    pub command: Vec<String>,
 }
 
 /// What one word means.

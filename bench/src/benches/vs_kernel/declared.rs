@@ -1,4 +1,5 @@
-//! What is told of the work and of the kernel's swap beside it, and what is to be reached.
+//! What is told of the work and of the kernel's swap beside it, and what is to be reached:
+//! [`LADDER`] of accesses and known programs, [`OWN`] of a command of the user's.
 
 use crate::model::*;
 
@@ -51,6 +52,38 @@ const ZRAM: &[(&str, &str)] = of!("peer" "zram", "overcommit" "4", "contents" "i
 const ZSWAP: &[(&str, &str)] = of!("peer" "zswap", "overcommit" "4", "contents" "its own");
 const FILE: &[(&str, &str)] = of!("peer" "file", "overcommit" "4", "contents" "its own");
 
+const CHARTS: &[Chart] = &[
+    titled(title, "ratio", "overspill's time ÷ the kernel's time")
+        .line(1.0, "as fast as the kernel"),
+    titled(
+        |row| title(row).filter(|_| is_access(row)),
+        "ns_per_access",
+        "microseconds an access, lower is better",
+    ),
+    titled(|row| title(row).filter(|_| !is_access(row)), "elapsed_s", "seconds, lower is better"),
+];
+
+const CALLED: &[(&str, &str)] = &[
+    ("peer", "the kernel"),
+    ("overspill-thread", "overspill run"),
+    ("overspill-signal", "overspill run --fault signal"),
+    ("overspill-unsealed", "overspill run --fault signal, crypt=off"),
+    ("library", "overspill as a library"),
+];
+
+/// What RAM is used for, and what it does not hold.
+const RAM: &[Column] = &[
+    wide("RAM", "ram_bytes_peak", mib),
+    col("pool", "pool_bytes_peak", mib),
+    col("packed", "packed", short),
+    wide("limit", "limit_bytes", mib),
+    col("metadata", "metadata_bytes", short_mib),
+    col("pages in", "pages_in", whole),
+    col("major faults", "major_faults", whole),
+    col("device MiB", "device_bytes", mib),
+    col("written", "device_bytes_written", mib),
+];
+
 pub static LADDER: Ladder = Ladder {
     bench: "vs-kernel",
     groups: &["workload", "peer"],
@@ -76,17 +109,7 @@ pub static LADDER: Ladder = Ladder {
                     budget; overspill's tables; pages brought in, faults that waited for a device \
                     (zram is one), and MiB written to and read from a device, of the whole run \
                     with what is written beforehand.",
-            columns: &[
-                wide("RAM", "ram_bytes_peak", mib),
-                col("pool", "pool_bytes_peak", mib),
-                col("packed", "packed", short),
-                wide("limit", "limit_bytes", mib),
-                col("metadata", "metadata_bytes", short_mib),
-                col("pages in", "pages_in", whole),
-                col("major faults", "major_faults", whole),
-                col("device MiB", "device_bytes", mib),
-                col("written", "device_bytes_written", mib),
-            ],
+            columns: RAM,
         },
         Table {
             title: "The floor, in microseconds: a fault by signal served by a copy or by a move \
@@ -133,27 +156,8 @@ pub static LADDER: Ladder = Ladder {
         programs(SIGNAL, 0.50, FILE),
         verdict(&["floor"], "minor_fault_ratio", "minor fault, of a bare one", Goal::AtMost(1.25)),
     ],
-    charts: &[
-        titled(title, "ratio", "overspill's time ÷ the kernel's time")
-            .line(1.0, "as fast as the kernel"),
-        titled(
-            |row| title(row).filter(|_| is_access(row)),
-            "ns_per_access",
-            "microseconds an access, lower is better",
-        ),
-        titled(
-            |row| title(row).filter(|_| !is_access(row)),
-            "elapsed_s",
-            "seconds, lower is better",
-        ),
-    ],
-    called: &[
-        ("peer", "the kernel"),
-        ("overspill-thread", "overspill run"),
-        ("overspill-signal", "overspill run --fault signal"),
-        ("overspill-unsealed", "overspill run --fault signal, crypt=off"),
-        ("library", "overspill as a library"),
-    ],
+    charts: CHARTS,
+    called: CALLED,
     ..Ladder::NONE
 };
 
@@ -161,6 +165,47 @@ pub static LADDER: Ladder = Ladder {
 fn is_access(row: &Row) -> bool {
     row.figures.contains_key("ns_per_access")
 }
+
+/// What a command of the user's is told of: the tables and charts of programs, and verdicts of its
+/// own.
+pub static OWN: Ladder = Ladder {
+    bench: "vs-kernel",
+    groups: &["workload", "peer"],
+    tables: &[
+        Table {
+            title: "Elapsed time of the command, as a ratio to the peer of the same round and to \
+                    the command by itself (alone), lower is better; processor time, with that of \
+                    overspill's threads, and its ratio to the peer's.",
+            columns: &[
+                wide("elapsed s", "elapsed_s", short),
+                wide("ratio", "ratio", ratio),
+                wide("of alone", "native_ratio", ratio),
+                col("cpu s", "cpu_s", short),
+                wide("cpu ratio", "cpu_ratio", ratio),
+            ],
+        },
+        Table {
+            title: "RAM at most in MiB, all in all; the part of it that is a compressed pool \
+                    outside of the cgroup, and how far that packed; limit of the cgroup, or \
+                    budget; pages brought in, faults that waited for a device (zram is one), and \
+                    MiB written to and read from a device.",
+            columns: RAM,
+        },
+    ],
+    comparisons: &[
+        compare("ratio", How::Times, "elapsed_s", Base::Step("peer")),
+        compare("cpu_ratio", How::Times, "cpu_s", Base::Step("peer")),
+    ],
+    verdicts: &[
+        verdict(SIGNAL, "ratio", "time, of the peer's", Goal::AtMost(1.0)),
+        verdict(THREAD, "ratio", "time, of the peer's", Goal::AtMost(1.0)),
+        verdict(SIGNAL, "native_ratio", "time, of that by itself", Goal::Told),
+        verdict(THREAD, "native_ratio", "time, of that by itself", Goal::Told),
+    ],
+    charts: CHARTS,
+    called: CALLED,
+    ..Ladder::NONE
+};
 
 /// A peer as people call it.
 pub fn peer(row: &Row) -> String {
@@ -172,8 +217,12 @@ pub fn peer(row: &Row) -> String {
 
 /// What a row is compared within: a peer and setting, with programs by themselves.
 pub fn title(row: &Row) -> Option<String> {
-    let overcommit = row.labels.get("overcommit")?;
     let peer = peer(row);
+    if row.labels.contains_key("memory") {
+        let (command, memory) = (row.label("workload"), row.label("memory"));
+        return Some(format!("{command}, against the kernel's {peer}: {memory} of RAM"));
+    }
+    let overcommit = row.labels.get("overcommit")?;
     if !is_access(row) {
         return Some(format!(
             "Real programs, against the kernel's {peer}: {overcommit} times the RAM"

@@ -3,7 +3,7 @@
 use super::ram::Ram;
 use crate::measure::*;
 use crate::model::*;
-use crate::work::vs_kernel::case::{Kind, Peer, Setting, Step};
+use crate::work::vs_kernel::case::{Kind, Peer, Program, Setting, Step};
 use clap::ValueEnum;
 use std::collections::BTreeMap;
 
@@ -78,9 +78,11 @@ fn raised(peers: &[(&Setting, Option<&Row>)], ram: &Ram) -> Option<String> {
     let more = |(setting, _): &(&Setting, Option<&Row>)| {
         let Setting { task, peer, overcommit, .. } = setting;
         let bytes = ram.raised_by(setting);
-        (bytes > 0).then(|| {
-            format!("{task} with {peer} at {overcommit}x got {} MiB more", mib(bytes as f64))
-        })
+        let part = match task.program() {
+            Some(Program::Own) => String::new(),
+            _ => format!(" at {overcommit}x"),
+        };
+        (bytes > 0).then(|| format!("{task} with {peer}{part} got {} MiB more", mib(bytes as f64)))
     };
     let told: Vec<String> = peers.iter().filter_map(more).collect();
     (!told.is_empty()).then(|| {
@@ -110,7 +112,7 @@ mod tests {
     use super::super::plan::case;
     use super::*;
     use crate::fixture::row;
-    use crate::work::vs_kernel::case::{Program, Task};
+    use crate::work::vs_kernel::case::Task;
     use overspill::units::Bytes;
 
     #[test]
@@ -129,7 +131,7 @@ mod tests {
             row("peer", &cases[0].labels, &[("ram_bytes_peak", &[total])]),
             row("peer", &cases[1].labels, &[("ram_bytes_peak", &[1.0]), ("same_codec", &[0.0])]),
         ];
-        let mut ram = Ram::new(Bytes(1 << 28));
+        let mut ram = Ram::new(Bytes(1 << 28), None);
         ram.raise(&settings[1]);
         let left_out = [("zswap", "it needs root."), ("cxx", "none")];
         let left_out = left_out.map(|(name, why)| (name.to_owned(), why.to_owned())).into();

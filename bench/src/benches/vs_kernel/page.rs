@@ -1,6 +1,6 @@
 //! The findings as one page that needs nothing else, for people who have never heard of overspill.
 
-use super::declared::{LADDER, peer, title};
+use super::declared::{peer, title};
 use crate::measure::*;
 use crate::model::*;
 use crate::render::charts::charts;
@@ -19,7 +19,7 @@ pub fn write(path: &Path, command: &str, findings: &Findings) -> Result<(), Fail
 }
 
 fn page(command: &str, findings: &Findings) -> Result<String, Failure> {
-    let Findings { machine, settings, rows, .. } = findings;
+    let Findings { ladder, machine, settings, rows, .. } = findings;
     let number = |name: &str| settings[name].as_u64().unwrap_or(0);
     let of_kind = host::processor().map_or(String::new(), |name| format!(" ({name})"));
     let machine = format!(
@@ -29,7 +29,8 @@ fn page(command: &str, findings: &Findings) -> Result<String, Failure> {
         machine.kernel
     );
     let groups = grouped(rows, |row| title(row));
-    let tables: Vec<Value> = groups.iter().map(|(title, rows)| all_figures(title, rows)).collect();
+    let tables: Vec<Value> =
+        groups.iter().map(|(title, rows)| all_figures(ladder, title, rows)).collect();
     let values = json!({
         "title": TITLE,
         "style": STYLE,
@@ -37,9 +38,11 @@ fn page(command: &str, findings: &Findings) -> Result<String, Failure> {
         "machine": machine,
         "rounds": plural(number("rounds"), "round"),
         "quick": number("rounds") < ROUNDS_BY_DEFAULT.into(),
-        "cards": cards(rows),
+        "cards": cards(ladder, rows),
         "charts": charts(findings),
         "size": Bytes(number("size_bytes")).to_string(),
+        "own": settings["command"].is_array(),
+        "memory": Bytes(number("memory_bytes")).to_string(),
         "tables": tables,
         "verdicts": verdict::text(findings),
         "command": command,
@@ -48,29 +51,29 @@ fn page(command: &str, findings: &Findings) -> Result<String, Failure> {
 }
 
 /// The result at a glance: for each peer the median of all ratios, of each way to use overspill.
-fn cards(rows: &[Row]) -> Vec<Value> {
+fn cards(ladder: &Ladder, rows: &[Row]) -> Vec<Value> {
     let compared = rows.iter().filter(|row| row.figures.contains_key("ratio"));
     let groups = grouped(compared, |row| Some(peer(row)));
-    groups.iter().map(|(peer, rows)| card(peer, rows)).collect()
+    groups.iter().map(|(peer, rows)| card(ladder, peer, rows)).collect()
 }
 
-fn card(peer: &str, rows: &[&Row]) -> Value {
+fn card(ladder: &Ladder, peer: &str, rows: &[&Row]) -> Value {
     let of = |step: &str| -> Vec<f64> {
         let mine = rows.iter().filter(|row| row.step == step);
         mine.filter_map(|row| Some(row.get("ratio")?.median)).collect()
     };
-    let all: Vec<f64> = LADDER.called.iter().flat_map(|(step, _)| of(step)).collect();
+    let all: Vec<f64> = ladder.called.iter().flat_map(|(step, _)| of(step)).collect();
     let each = |(step, who): &(&str, &str)| {
         let ratios = Some(of(step)).filter(|ratios| !ratios.is_empty())?;
         Some(format!("{who}: {}", ratio(Spread::of(ratios).median)))
     };
-    let each: Vec<String> = LADDER.called.iter().filter_map(each).collect();
+    let each: Vec<String> = ladder.called.iter().filter_map(each).collect();
     let faster = all.iter().filter(|ratio| **ratio < 1.0).count();
     json!({ "peer": peer, "faster": faster, "all": all.len(), "each": each })
 }
 
 /// All that is printed of the rows too.
-fn all_figures(title: &str, rows: &[&Row]) -> Value {
+fn all_figures(ladder: &Ladder, title: &str, rows: &[&Row]) -> Value {
     let class = |row: &Row| match row.get("ratio").map(|ratio| ratio.median < 1.0) {
         Some(true) => "faster",
         Some(false) => "slower",
@@ -78,12 +81,13 @@ fn all_figures(title: &str, rows: &[&Row]) -> Value {
         None => "",
     };
     let columns: Vec<_> =
-        LADDER.tables.iter().take(2).flat_map(|table| table.columns).copied().collect();
+        ladder.tables.iter().take(2).flat_map(|table| table.columns).copied().collect();
     table(title, &["workload"], &columns, rows, class)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::declared::{LADDER, OWN};
     use super::*;
     use crate::fixture::{beside_zram, row};
 
@@ -122,6 +126,18 @@ mod tests {
         }
         for elsewhere in ["http", "<script", "src=", "@import", "url("] {
             assert!(!text.contains(elsewhere), "it loads nothing: {elsewhere}");
+        }
+        let labels =
+            [("workload", json!("sort")), ("peer", json!("file")), ("memory", json!("9 MiB"))];
+        let figures: [(&str, &[f64]); 2] = [("elapsed_s", &[7.0]), ("ratio", &[0.5])];
+        let rows = vec![row("overspill-signal", &labels, &figures)];
+        let settings =
+            json!({ "command": ["sort", "x"], "memory_bytes": 9 << 20, "size_bytes": 1 << 25 });
+        let own = page("vs-kernel -- sort x", &Findings::new(&OWN, settings, rows)).unwrap();
+        for said in
+            ["sort, against the kernel&#x27;s swap file: 9 MiB of RAM", "takes 32 MiB by itself"]
+        {
+            assert!(own.contains(said), "{said}: {own}");
         }
         let alone = of("seq-read", "2.5:1", "library", "ns_per_access", &[]);
         let text = drawn(vec![alone]);

@@ -6,8 +6,9 @@ use crate::machine::*;
 use crate::measure::*;
 use crate::model::*;
 use crate::work::vs_kernel::Request;
-use crate::work::vs_kernel::case::{Kind, Setting, Task};
+use crate::work::vs_kernel::case::{Kind, Program, Setting, Task};
 use crate::work::vs_kernel::program::Inputs;
+use overspill::units::Bytes;
 use overspill_bench::workload::Packing;
 use serde_json::json;
 use std::path::PathBuf;
@@ -17,6 +18,8 @@ use std::time::Duration;
 /// swap file on a slow disk.
 pub const LIMIT: Duration = Duration::from_secs(30);
 const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
+/// Longest that a command of the user's may take by itself.
+pub const LIMIT_ALONE: Duration = Duration::from_secs(24 * 60 * 60);
 /// How many times as long as with all the RAM that it takes a program may take besides.
 const LIMIT_OF_PROGRAMS: u32 = 40;
 
@@ -71,6 +74,8 @@ pub fn case(kind: Kind) -> Case<Kind> {
 /// What all measurements have in common.
 pub struct Setup<'a> {
     pub sides: &'a Sides,
+    /// Memory that is worked on.
+    pub size: Bytes,
     /// How often all of it is measured, where the user says so.
     pub rounds: Option<u32>,
     /// Where swap files are made.
@@ -83,14 +88,17 @@ pub struct Setup<'a> {
 impl Setup<'_> {
     /// What the process of a measurement is told.
     pub fn request(&self, ram: &Ram, kind: Kind) -> Result<Request, Failure> {
-        let Setup { sides, swap_dir, .. } = *self;
-        let size = sides.size.0;
+        let Setup { sides, swap_dir, size: Bytes(size), .. } = *self;
         let (memory, needs) = match kind {
             Kind::Work(setting, step) => (ram.of(&setting, step), ram.needs(setting.task)),
             Kind::Floor | Kind::Alone(_) => (0, size),
         };
         let alone = kind.program().map_or(Duration::ZERO, |program| ram.elapsed(program));
-        let pages = sides.size.pages().min(1 << 24) as u32;
+        let pages = self.size.pages().min(1 << 24) as u32;
+        let limit = match kind {
+            Kind::Alone(Program::Own) => LIMIT_ALONE,
+            _ => LIMIT + LIMIT_PER_PAGE * pages + LIMIT_OF_PROGRAMS * alone,
+        };
         let program = kind.program().map(|program| self.inputs.job(program, size)).transpose()?;
         let home = program.as_ref().and_then(|job| Some(job.user.as_ref()?.1.clone()));
         Ok(Request {
@@ -100,7 +108,7 @@ impl Setup<'_> {
             size,
             needs,
             memory,
-            limit: LIMIT + LIMIT_PER_PAGE * pages + LIMIT_OF_PROGRAMS * alone,
+            limit,
             dir: home.unwrap_or_else(|| swap_dir.dir.clone()),
             settings: sides.set.clone(),
         })

@@ -21,13 +21,15 @@ const BESIDE: [u64; 5] = [0, 5 << 20, 5 << 20, 5 << 20, 1 << 20];
 const RAISE: u64 = 4;
 /// The least RAM that anything gets: a program that cannot keep what it runs from in memory only
 /// waits for it.
-const LEAST: u64 = 8 << 20;
+pub const LEAST: u64 = 8 << 20;
 
 /// What was seen so far.
 #[derive(Debug)]
 pub struct Ram {
     /// Memory that is accessed.
     size: Bytes,
+    /// What anything gets, if that is not a part of what it needs.
+    memory: Option<Bytes>,
     /// What programs took that had all that they wanted: bytes and time.
     alone: BTreeMap<Program, (u64, Duration)>,
     seen: BTreeMap<Setting, Seen>,
@@ -45,10 +47,10 @@ struct Seen {
 }
 
 impl Ram {
-    /// Where so much memory is accessed.
-    pub fn new(size: Bytes) -> Ram {
+    /// Where so much memory is accessed, and all get the same if so much is given.
+    pub fn new(size: Bytes, memory: Option<Bytes>) -> Ram {
         let (alone, seen, raised) = Default::default();
-        Ram { size, alone, seen, raised }
+        Ram { size, memory, alone, seen, raised }
     }
 
     /// Takes note of a program that had all that it wanted.
@@ -76,7 +78,8 @@ impl Ram {
     }
 
     fn part(&self, setting: &Setting) -> u64 {
-        (self.needs(setting.task) / u64::from(setting.overcommit)).max(self.least(setting))
+        let part = || self.needs(setting.task) / u64::from(setting.overcommit);
+        self.memory.map_or_else(part, |memory| memory.0).max(self.least(setting))
     }
 
     fn least(&self, setting: &Setting) -> u64 {
@@ -138,7 +141,7 @@ mod tests {
         let task = Task::Accesses(Workload::SeqRead);
         let packing = Some(Packing::Heap);
         let setting = Setting { task, peer: Peer::Zram, overcommit: 2, packing, threads: 1 };
-        let mut ram = Ram::new(Bytes(200 * MIB));
+        let mut ram = Ram::new(Bytes(200 * MIB), None);
         let saw = |ram: &mut Ram, step, name, mib: u64, all: u64| {
             let sample = figures(
                 [(name, mib), ("ram_bytes_peak", all)]
@@ -163,7 +166,7 @@ mod tests {
     fn a_program_gets_a_part_of_what_it_took_alone_and_nothing_gets_too_little_to_run() {
         let task = Task::Program(Program::Sort);
         let setting = Setting { task, peer: Peer::File, overcommit: 4, packing: None, threads: 1 };
-        let mut ram = Ram::new(Bytes(200 * MIB));
+        let mut ram = Ram::new(Bytes(200 * MIB), None);
         assert_eq!(ram.of(&setting, Step::Peer), 50 * MIB, "before it is known");
         let alone =
             |mib: u64| figures([("ram_bytes_peak", (mib * MIB) as f64), ("elapsed_s", 2.0)]);
@@ -179,5 +182,7 @@ mod tests {
         assert_eq!((ram.of(&other, Step::Peer), ram.raised_by(&other)), (200 * MIB, 0));
         ram.saw_alone(Program::Sort, &alone(12));
         assert_eq!(ram.of(&other, Step::Peer), LEAST);
+        let given = Ram::new(Bytes(200 * MIB), Some(Bytes(70 * MIB)));
+        assert_eq!(given.of(&other, Step::Peer), 70 * MIB);
     }
 }

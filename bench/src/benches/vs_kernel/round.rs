@@ -2,13 +2,13 @@
 //! what is refused, and not for longer than was promised.
 
 use super::declared::LADDER;
+use super::own;
 use super::plan::{LIMIT, Setup};
 use super::ram::Ram;
 use crate::measure::*;
 use crate::model::*;
-use crate::work::vs_kernel::case::{Kind, Program, Step};
+use crate::work::vs_kernel::case::{Kind, Program, Setting, Step, Task};
 use crate::work::vs_kernel::{Request, launch};
-use overspill::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -36,32 +36,44 @@ pub struct Rounds {
     pub late: BTreeSet<String>,
     /// What each program put out the first time.
     checksums: BTreeMap<Program, f64>,
+    /// Which cases put out something else than before.
+    pub differ: BTreeSet<String>,
 }
 
 impl Rounds {
     /// At the beginning, when some things are known to be missing.
-    pub fn new(size: Bytes, began: Instant, left_out: BTreeMap<String, String>) -> Rounds {
-        let (failed, late, checksums) = Default::default();
-        Rounds { began, ram: Ram::new(size), left_out, failed, late, checksums }
+    pub fn new(began: Instant, ram: Ram, left_out: BTreeMap<String, String>) -> Rounds {
+        let (failed, late, checksums, differ) = Default::default();
+        Rounds { began, ram, left_out, failed, late, checksums, differ }
     }
 
-    /// Measures a case; the sample is empty if it is left out, or fails.
-    pub fn measure(&mut self, setup: &Setup<'_>, case: &Case<Kind>) -> Sample {
+    /// Takes note of a program that was measured by itself before.
+    pub fn saw_alone(&mut self, program: Program, sample: &Sample) {
+        self.ram.saw_alone(program, sample);
+        self.checksums.extend(sample.get("checksum").map(|sum| (program, *sum)));
+    }
+
+    /// Measures a case; the sample is empty if it is left out, or fails. There is nothing to
+    /// compare, and this fails, where a command of the user's fails by itself.
+    pub fn measure(&mut self, setup: &Setup<'_>, case: &Case<Kind>) -> Result<Sample, Failure> {
+        // Of how long a command of the user's takes nothing was promised.
+        let is_own = case.what.program() == Some(Program::Own);
         let time_left = match setup.rounds {
-            Some(_) => Duration::MAX,
-            None => TIME_BY_DEFAULT.saturating_sub(self.began.elapsed()),
+            None if !is_own => TIME_BY_DEFAULT.saturating_sub(self.began.elapsed()),
+            _ => Duration::MAX,
         };
         if time_left.is_zero() {
             self.late.insert(case.to_string());
-            return Sample::new();
+            return Ok(Sample::new());
         }
         let by_signal = case.what.by_signal();
         if by_signal.is_some_and(|name| self.left_out.contains_key(&name)) {
-            return Sample::new();
+            return Ok(Sample::new());
         }
-        let sample = match self.attempt(setup, case.what, time_left) {
-            Ok(sample) => self.checked(case, sample),
-            Err(failure) => {
+        let sample = match (self.attempt(setup, case.what, time_left), case.what) {
+            (Ok(sample), _) => self.checked(case, sample),
+            (Err(failure), Kind::Alone(Program::Own)) => return Err(own::by_itself(&failure)),
+            (Err(failure), _) => {
                 self.failed(case, &format!("{case}: {failure}"), time_left);
                 Sample::new()
             }
@@ -71,7 +83,7 @@ impl Rounds {
             Kind::Alone(program) => self.ram.saw_alone(program, &sample),
             Kind::Work(setting, step) => self.ram.saw(&setting, step, &sample),
         }
-        sample
+        Ok(sample)
     }
 
     /// Measures, with more RAM where the kernel ends a program for want of it.
@@ -106,6 +118,13 @@ impl Rounds {
             && *self.checksums.entry(program).or_insert(sum) != sum
         {
             self.failed.push(format!("{case}: what it put out is not what it put out before"));
+            self.differ.insert(case.to_string());
+        }
+        if let (Kind::Work(Setting { task: Task::Program(Program::Own), .. }, _), Some(elapsed)) =
+            (case.what, sample.get("elapsed_s").copied())
+        {
+            let alone = self.ram.elapsed(Program::Own).as_secs_f64();
+            add(&mut sample, [("native_ratio", elapsed / alone.max(1e-3))]);
         }
         sample
     }

@@ -1,6 +1,7 @@
 //! What is compared: peers, and those who do the same work.
 
 use clap::ValueEnum;
+use overspill_bench::contents::write_name;
 use overspill_bench::named;
 use overspill_bench::workload::{Packing, Workload};
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,9 @@ pub enum Program {
     PythonPool,
     /// PostgreSQL sorts 600,000 rows in its memory
     Postgresql,
+    /// A command of the user's, which has no name of its own among these
+    #[value(skip)]
+    Own,
     /// Two processes that write at random, each to half of the memory
     #[value(name = "busy-2")]
     Busy2,
@@ -125,7 +129,16 @@ impl Step {
     }
 }
 
-named!(Peer, Program, Step);
+named!(Peer, Step);
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Program::Own => f.write_str("command"),
+            program => write_name(program, f),
+        }
+    }
+}
 
 /// What is done, all but by whom.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -174,10 +187,12 @@ impl Kind {
     }
 
     /// What a program with faults by signal is called where it cannot be measured: system calls
-    /// that are handed a page that is out may fail in it.
+    /// that are handed a page that is out may fail in it. A command of the user's is not left out
+    /// for that: it fails, and that is told.
     pub fn by_signal(&self) -> Option<String> {
         let Kind::Work(_, step @ Step::OverspillSignal) = self else { return None };
-        Some(format!("{} in {step}", self.program()?))
+        let program = self.program().filter(|program| *program != Program::Own)?;
+        Some(format!("{program} in {step}"))
     }
 
     /// Whether it cannot be measured without what has this name: a program, or a peer of its own.

@@ -56,7 +56,7 @@ pub struct Job {
 }
 
 impl Job {
-    fn new<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> Job {
+    pub fn new<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> Job {
         let words = words.into_iter().map(|word| word.as_ref().to_owned()).collect();
         Job { words, client: None, user: None }
     }
@@ -67,17 +67,25 @@ impl Job {
 pub struct Inputs {
     folder: PathBuf,
     guard: Option<Guard>,
+    /// The command of the user's.
+    own: Vec<String>,
 }
 
 impl Inputs {
-    /// For programs whose data are of `size`; makes what these need.
-    pub fn make(programs: &[Program], dir: &Path, size: u64) -> Result<Inputs, Failure> {
+    /// For programs whose data are of `size`; makes what these need. The user's `own` command
+    /// brings what it needs.
+    pub fn make(
+        programs: &[Program],
+        dir: &Path,
+        size: u64,
+        own: Vec<String>,
+    ) -> Result<Inputs, Failure> {
         let folder = dir.join(format!(".overspill-bench-{}.inputs", std::process::id()));
-        if programs.is_empty() {
-            return Ok(Inputs { folder, guard: None });
+        if programs.iter().all(|program| *program == Program::Own) {
+            return Ok(Inputs { folder, guard: None, own });
         }
         let what = PutBack { folder: Some(folder.clone()), ..PutBack::default() };
-        let inputs = Inputs { guard: Some(Guard::start(&what)?), folder };
+        let inputs = Inputs { guard: Some(Guard::start(&what)?), folder, own };
         fs::create_dir(&inputs.folder).failing("a directory for inputs cannot be made")?;
         for &program in programs {
             inputs.of(program, size)?;
@@ -158,6 +166,7 @@ impl Inputs {
             Program::BusyIdle100 => load(size / 2, 1, 100)?,
             Program::Forks => python(FORKS, &[&(size / 2).to_string()])?,
             Program::Short => Job::new(["sh", "-c", SHORT]),
+            Program::Own => Job::new(&self.own),
         })
     }
 }
@@ -207,6 +216,8 @@ pub fn missing(program: Program) -> Option<String> {
             NO_POSTGRESQL,
         ),
         Program::Busy2 | Program::Busy8 | Program::BusyIdle100 | Program::Short => return None,
+        // It was looked for before.
+        Program::Own => return None,
     };
     (!is_there).then(|| without.to_owned())
 }

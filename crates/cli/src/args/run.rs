@@ -25,23 +25,24 @@ pub enum FaultDelivery {
     Signal,
 }
 
-/// `overspill run`.
-#[derive(Debug, Args)]
-pub struct RunArgs {
-    /// The budget in RAM, such as 512M or 1.5G
-    ///
-    /// It holds resident pages, compressed pages, and pages on their way in or out. Default: three
-    /// quarters of what is available to the job, which is the least of its memory cgroup limits and
-    /// MemAvailable.
-    #[arg(
-        long,
-        value_name = "SIZE",
-        env = "OVERSPILL_MEMORY",
-        hide_env_values = true,
-        value_parser = parse_memory
-    )]
-    pub memory: Option<Bytes>,
+/// A budget as the user gives it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Memory {
+    /// What an earlier run of the command has found.
+    Auto,
+    Size(Bytes),
+}
 
+fn parse_budget(text: &str) -> Result<Memory, String> {
+    match text {
+        "auto" => Ok(Memory::Auto),
+        text => parse_memory(text).map(Memory::Size),
+    }
+}
+
+/// How a program's memory is managed, but for its budget.
+#[derive(Debug, Args)]
+pub struct Ways {
     /// Where pages go that do not fit in the budget; may be given more than once, or name several
     ///
     /// A directory (a file without a name is made there and is gone with the program), a file or a
@@ -87,6 +88,28 @@ pub struct RunArgs {
         value_parser = parse_settings
     )]
     pub set: Vec<String>,
+}
+
+/// `overspill run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The budget in RAM, such as 512M or 1.5G
+    ///
+    /// It holds resident pages, compressed pages, and pages on their way in or out. Default: three
+    /// quarters of what is available to the job, which is the least of its memory cgroup limits and
+    /// MemAvailable. `auto` takes the least with which the command takes a tenth more time, by what
+    /// `overspill size` has found of it.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        env = "OVERSPILL_MEMORY",
+        hide_env_values = true,
+        value_parser = parse_budget
+    )]
+    pub memory: Option<Memory>,
+
+    #[command(flatten)]
+    pub ways: Ways,
 
     /// Run nothing that cannot be managed
     ///
@@ -121,6 +144,16 @@ pub struct RunArgs {
     )]
     pub stats_json: Option<PathBuf>,
 
+    /// Write how much memory it needs to FILE, as a page with a picture, see `overspill size`
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "OVERSPILL_REPORT",
+        hide_env_values = true,
+        value_parser = parse_file
+    )]
+    pub report: Option<PathBuf>,
+
     /// The program and its arguments
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
@@ -140,29 +173,31 @@ fn parse_settings(list: &str) -> Result<String, String> {
     Ok(list.to_owned())
 }
 
-fn parse_file(text: &str) -> Result<PathBuf, String> {
+pub(super) fn parse_file(text: &str) -> Result<PathBuf, String> {
     match text {
         "-" => Err("name a file, or /dev/stderr".to_owned()),
         _ => Ok(text.into()),
     }
 }
 
-/// `--swap` and `--no-swap` exclude each other, but the command line wins over the environment: a
-/// run inside a run finds the outer one's choice there.
-pub fn settle_swap(run: &mut RunArgs, matches: &ArgMatches) -> Result<(), clap::Error> {
-    if run.swap.is_empty() || !run.no_swap {
-        return Ok(());
-    }
-    let by_hand = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
-    match (by_hand("swap"), by_hand("no_swap")) {
-        (true, false) => run.no_swap = false,
-        (false, true) => run.swap.clear(),
-        _ => {
-            let message = "--swap and --no-swap exclude each other: give one of them";
-            return Err(Cli::command().error(ErrorKind::ArgumentConflict, message));
+impl Ways {
+    /// `--swap` and `--no-swap` exclude each other, but the command line wins over the environment:
+    /// a run inside a run finds the outer one's choice there.
+    pub fn settle_swap(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        if self.swap.is_empty() || !self.no_swap {
+            return Ok(());
         }
+        let by_hand = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+        match (by_hand("swap"), by_hand("no_swap")) {
+            (true, false) => self.no_swap = false,
+            (false, true) => self.swap.clear(),
+            _ => {
+                let message = "--swap and --no-swap exclude each other: give one of them";
+                return Err(Cli::command().error(ErrorKind::ArgumentConflict, message));
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -181,7 +216,7 @@ mod tests {
     #[test]
     fn the_programs_own_options_are_left_alone() {
         let args = run(&["--memory", "64M", "--", "prog", "--memory", "1", "--", "-x"]).unwrap();
-        assert_eq!(args.memory, Some(Bytes(64 << 20)));
+        assert_eq!(args.memory, Some(Memory::Size(Bytes(64 << 20))));
         assert_eq!(args.command, ["prog", "--memory", "1", "--", "-x"]);
         assert_eq!(run(&["prog", "--stats"]).unwrap().command, ["prog", "--stats"]);
         assert!(!run(&["prog", "--stats"]).unwrap().stats);
@@ -192,6 +227,8 @@ mod tests {
         let refused = |args: &[&str]| run(args).unwrap_err().to_string();
         assert!(refused(&["--memory", "3M", "--", "x"]).contains("the smallest possible is 4 MiB"));
         assert!(refused(&["--memory", "lots", "--", "x"]).contains("'lots' is not a size"));
+        let auto = run(&["--memory", "auto", "--", "x"]).unwrap();
+        assert_eq!(auto.memory, Some(Memory::Auto));
         assert!(refused(&["--set", "folio=3", "--", "x"]).contains("folio cannot be '3'"));
         assert!(refused(&["--swap", "/tmp:9Q", "--", "x"]).contains("not a size"));
         assert!(refused(&["--swap", "", "--", "x"]).contains("name a directory"));
@@ -211,7 +248,7 @@ mod tests {
         let args =
             run(&["--swap", "/a:1G,prio=1,/b", "--swap", "/c,discard=once", "--", "x"]).unwrap();
         let specs: Vec<_> =
-            args.swap.iter().flat_map(|list| &list.0).map(ToString::to_string).collect();
+            args.ways.swap.iter().flat_map(|list| &list.0).map(ToString::to_string).collect();
         assert_eq!(specs, ["/a:1073741824,prio=1", "/b", "/c,discard=once"]);
     }
 }

@@ -1,7 +1,7 @@
 //! `overspill run`: everything checked, the program started, waited for, and reported on.
 
 use super::probe;
-use crate::args::{FaultDelivery, RunArgs};
+use crate::args::{FaultDelivery, Memory, RunArgs, Ways};
 use crate::control::Control;
 use crate::control::job::Job;
 use crate::control::sockets::Variables;
@@ -11,12 +11,17 @@ use crate::memory::MemoryLimits;
 use crate::program::{self, Program, preload};
 use crate::rundir::{RunDir, Tree, leftovers};
 use crate::signals::Signals;
-use crate::{report, swap, unmanaged};
+use crate::sizing::profile::Profiles;
+use crate::sizing::report::Report;
+use crate::sizing::watch::Watch;
+use crate::{report, sizing, swap, unmanaged};
 use overspill::config::{Config, SwapList, SwapSpec};
 use overspill::units::Bytes;
 use overspill_os::{descriptors, seccomp};
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Resource, getrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
+use serde::Serialize;
 use std::env::var_os;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -25,7 +30,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What loads a static program, what that takes for the program, and the variable that names the
 /// file.
@@ -39,67 +44,169 @@ const KILLED_BY: i32 = 128;
 /// Runs the subcommand; returns the exit status.
 pub fn run(args: RunArgs) -> Result<u8, Failure> {
     // 1. Everything that can be refused is refused before the program starts.
-    let fault = probe::settled(&overspill_os::probe::probe(), args.fault).map_err(Failure::own)?;
-    let memory = budget(args.memory, MemoryLimits::read())?;
-    let swap = devices(&args)?;
-    let set = args.set.join(",");
-    let window = check_address_space(&set, memory, getrlimit(Resource::As).current)?;
-    let executable = std::env::current_exe()
-        .map_err(|error| Failure::own(format!("cannot find itself: {error}")))?;
-    let library = preload::find(var_os("OVERSPILL_PRELOAD"), &executable)?;
-    let program = program::check(&args.command, &library)?;
-    check_static(&program, fault)?;
-    let json = args.stats_json.as_deref().map(StatsFile::create).transpose()?;
-
-    // 2. A directory for the statistics, removed however this ends.
-    leftovers::sweep();
-    let (variables, unfit) = Variables::read(|name| var_os(name)).fit();
-    unfit.iter().for_each(|sentence| say(sentence));
-    let run_dir = RunDir::create(variables.xdg.clone())?;
-    let path = run_dir.path().to_owned();
-    let run_dir = Arc::new(Mutex::new(run_dir));
-    let lock = || run_dir.lock().unwrap_or_else(PoisonError::into_inner);
-
-    // 3. Other commands may look at it and change its budget while it runs.
-    let control = control(&run_dir, memory, &swap, &variables)?;
-
-    // 4. The program runs; signals are caught first, so that none is lost on the way.
-    let settings = Settings {
-        memory,
-        swap: &swap,
-        fault,
-        set: &set,
-        run_dir: &path,
-        window: window_place(window)?,
-        library: &library.path,
-        strict: args.strict,
+    let fault = settled(&args.ways)?;
+    let memory = match args.memory {
+        Some(Memory::Auto) => Some(profiled(&args.command)?),
+        Some(Memory::Size(memory)) => Some(memory),
+        None => None,
     };
-    let mut signals =
-        Signals::catch().map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
-    let start = Instant::now();
-    descriptors::make_room();
-    let spawned = command(&program, &args.command, &settings).spawn();
-    let mut child = spawned.map_err(|error| cannot_start(&program.path, &error))?;
-    let pid = Pid::from_raw(child.id() as i32).expect("a child has a process id");
-    let waited = signals.wait(pid, || lock().follow(), |pid| lock().process_killed(pid));
-    let waited = waited.and_then(|()| child.wait());
-    let status =
-        waited.map_err(|error| Failure::own(format!("cannot wait for the program: {error}")))?;
+    let memory = budget(memory, MemoryLimits::read())?;
+    let checked = Checked::new(&args.ways, fault, memory, args.strict, &args.command)?;
+    let json = args.stats_json.as_deref().map(OutFile::statistics).transpose()?;
+    let page = args.report.as_deref().map(OutFile::report).transpose()?;
 
-    // 5. What there is to say about it.
-    drop(control);
-    let tree = finish(&mut lock());
-    let is_managed = tell_unmanaged(&tree, status, &program.path, &library.path);
+    // 2. The program.
+    let mut watch = page.is_some().then(|| Watch::new(memory, false));
+    let ended = checked.run(watch.as_mut())?;
+
+    // 3. What there is to say about it.
     if args.stats {
-        tell(report::render(&tree, start.elapsed()).as_bytes());
+        tell(report::render(&ended.tree, ended.elapsed).as_bytes());
     }
     if let Some(json) = json {
-        json.write(&tree)?;
+        json.write_json(&ended.tree)?;
     }
-    Ok(match exit_status(status) {
-        0 if args.strict && !is_managed => UNMANAGED,
+    if let Some((page, watch)) = page.zip(watch) {
+        page.write(sizing::page(&ended.sized(&watch, &args.command)).as_bytes())?;
+    }
+    Ok(match ended.status {
+        0 if args.strict && !ended.is_managed => UNMANAGED,
         status => status,
     })
+}
+
+/// How faults reach the engine here.
+pub fn settled(ways: &Ways) -> Result<FaultDelivery, Failure> {
+    probe::settled(&overspill_os::probe::probe(), ways.fault).map_err(Failure::own)
+}
+
+/// The budget of a command that `overspill size` has found.
+fn profiled(command: &[OsString]) -> Result<Bytes, Failure> {
+    let Some(profiles) = Profiles::find(|name| var_os(name)) else {
+        let nowhere = "anywhere, as neither XDG_STATE_HOME nor HOME is set";
+        return Err(sizing::profile::missing(command, nowhere));
+    };
+    Ok(profiles.load(command)?.automatic())
+}
+
+/// A program that can be run, as far as that is known before it starts.
+pub struct Checked<'a> {
+    memory: Bytes,
+    swap: Vec<SwapSpec>,
+    set: String,
+    window: Bytes,
+    fault: FaultDelivery,
+    strict: bool,
+    library: preload::Library,
+    program: Program,
+    command: &'a [OsString],
+}
+
+/// How a program ended.
+pub struct Ended {
+    /// Its exit status.
+    pub status: u8,
+    pub tree: Tree,
+    pub elapsed: Duration,
+    /// Processor time of the program and the children that it waited for.
+    program: Duration,
+    /// Whether no more was left unmanaged than is to be expected.
+    is_managed: bool,
+}
+
+impl Ended {
+    /// How much memory a command needs, that was watched.
+    pub fn sized(&self, watch: &Watch, command: &[OsString]) -> Report {
+        let measured = watch.measured(&self.tree, self.elapsed, self.program);
+        Report::new(sizing::profile::words(command), &self.tree, measured)
+    }
+}
+
+impl<'a> Checked<'a> {
+    /// A command with a budget, or why it cannot be run.
+    pub fn new(
+        ways: &Ways,
+        fault: FaultDelivery,
+        memory: Bytes,
+        strict: bool,
+        command: &'a [OsString],
+    ) -> Result<Checked<'a>, Failure> {
+        let swap = devices(ways)?;
+        let set = ways.set.join(",");
+        let window = check_address_space(&set, memory, getrlimit(Resource::As).current)?;
+        let executable = std::env::current_exe()
+            .map_err(|error| Failure::own(format!("cannot find itself: {error}")))?;
+        let library = preload::find(var_os("OVERSPILL_PRELOAD"), &executable)?;
+        let program = program::check(command, &library)?;
+        check_static(&program, fault)?;
+        Ok(Checked { memory, swap, set, window, fault, strict, library, program, command })
+    }
+
+    /// Runs it, with an eye on it if it is to be watched.
+    pub fn run(self, mut watch: Option<&mut Watch>) -> Result<Ended, Failure> {
+        // 1. A directory for the statistics, removed however this ends.
+        leftovers::sweep();
+        let (variables, unfit) = Variables::read(|name| var_os(name)).fit();
+        unfit.iter().for_each(|sentence| say(sentence));
+        let run_dir = RunDir::create(variables.xdg.clone())?;
+        let path = run_dir.path().to_owned();
+        let run_dir = Arc::new(Mutex::new(run_dir));
+        let lock = || run_dir.lock().unwrap_or_else(PoisonError::into_inner);
+
+        // 2. Other commands may look at it and change its budget while it runs.
+        let (job, control) = control(&run_dir, self.memory, &self.swap, &variables)?;
+
+        // 3. The program runs; signals are caught first, so that none is lost on the way.
+        let settings = Settings {
+            memory: self.memory,
+            swap: &self.swap,
+            fault: self.fault,
+            set: &self.set,
+            run_dir: &path,
+            window: window_place(self.window)?,
+            library: &self.library.path,
+            strict: self.strict,
+        };
+        let mut signals = Signals::catch()
+            .map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
+        let start = Instant::now();
+        descriptors::make_room();
+        let spawned = command(&self.program, self.command, &settings).spawn();
+        let mut child = spawned.map_err(|error| cannot_start(&self.program.path, &error))?;
+        let pid = Pid::from_raw(child.id() as i32).expect("a child has a process id");
+        let tick = || follow(&mut lock(), watch.as_deref_mut(), job.as_deref());
+        let waited = signals.wait(pid, tick, |pid| lock().process_killed(pid));
+        let elapsed = start.elapsed();
+        let program = processor_time(child.id());
+        let waited = waited.and_then(|()| child.wait());
+        let status = waited
+            .map_err(|error| Failure::own(format!("cannot wait for the program: {error}")))?;
+
+        // 4. What it leaves.
+        drop(control);
+        let tree = finish(&mut lock());
+        let is_managed = tell_unmanaged(&tree, status, &self.program.path, &self.library.path);
+        Ok(Ended { status: exit_status(status), tree, elapsed, program, is_managed })
+    }
+}
+
+/// Does what is due while the program runs; how long it is until something is.
+fn follow(run_dir: &mut RunDir, watch: Option<&mut Watch>, job: Option<&Job>) -> Duration {
+    let pause = run_dir.follow();
+    let Some(watch) = watch else { return pause };
+    let set = |memory| {
+        job.inspect(|job| _ = job.set(memory));
+    };
+    pause.min(watch.look(run_dir, set))
+}
+
+/// Processor time of a child that has ended and was not waited for, with that of its own.
+fn processor_time(pid: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // PID (NAME) STATE ...; the name may hold anything. Fields 14 to 17 of proc_pid_stat(5).
+    let fields = text.rsplit_once(") ").map_or("", |(_, rest)| rest).split_ascii_whitespace();
+    let ticks: u64 = fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64)
 }
 
 /// A static program makes system calls by instructions of its own, which only signals tell.
@@ -169,7 +276,7 @@ fn finish(run_dir: &mut RunDir) -> Tree {
 }
 
 /// Writes to the standard error. As in [`say`]: one that is closed or full is no reason to stop.
-fn tell(text: &[u8]) {
+pub fn tell(text: &[u8]) {
     let _ = io::stderr().write_all(text);
 }
 
@@ -195,35 +302,37 @@ fn budget(asked: Option<Bytes>, limits: MemoryLimits) -> Result<Bytes, Failure> 
     }
 }
 
-/// The control socket. A job runs without one, unless the user has said where it is to be.
+/// The job, and its control socket. A job runs without either, unless the user has said where the
+/// socket is to be.
 fn control(
     run_dir: &Arc<Mutex<RunDir>>,
     memory: Bytes,
     swap: &[SwapSpec],
     variables: &Variables,
-) -> Result<Option<Control>, Failure> {
-    let job = Job::create(run_dir, memory, swap).map_err(|error| {
+) -> Result<(Option<Arc<Job>>, Option<Control>), Failure> {
+    let job = Job::create(run_dir, memory, swap).map(Arc::new).map_err(|error| {
         Failure::own(format!("cannot make a file for the job's processes: {error}"))
     });
-    match job.and_then(|job| Control::open(job, variables)) {
-        Ok(control) => Ok(Some(control)),
+    let control = job.as_ref().map_err(Failure::clone);
+    match control.and_then(|job| Control::open(job, variables)) {
+        Ok(control) => Ok((job.ok(), Some(control))),
         Err(failure) if variables.own.is_some() => Err(failure),
         Err(failure) => {
             say(&format!(
                 "other commands, such as `overspill stat`, will not reach this job: {}",
                 failure.sentence
             ));
-            Ok(None)
+            Ok((job.ok(), None))
         }
     }
 }
 
-fn devices(args: &RunArgs) -> Result<Vec<SwapSpec>, Failure> {
-    if args.no_swap {
+fn devices(ways: &Ways) -> Result<Vec<SwapSpec>, Failure> {
+    if ways.no_swap {
         return Ok(Vec::new());
     }
-    if !args.swap.is_empty() {
-        return args.swap.iter().flat_map(|SwapList(specs)| specs).map(swap::check).collect();
+    if !ways.swap.is_empty() {
+        return ways.swap.iter().flat_map(|SwapList(specs)| specs).map(swap::check).collect();
     }
     match swap::default_directory(var_os("TMPDIR")) {
         Some(dir) => Ok(vec![swap::check(&SwapSpec::new(dir))?]),
@@ -285,39 +394,46 @@ fn exit_status(status: ExitStatus) -> u8 {
     status.map_or(crate::failure::OWN, |status| status as u8)
 }
 
-/// Where `--stats-json` goes, opened before the program starts.
+/// Where what is told goes, opened before the program starts.
 #[derive(Debug)]
-enum StatsFile {
-    StandardError,
-    File(File, String),
+pub struct OutFile {
+    what: &'static str,
+    name: String,
+    /// None for standard error.
+    file: Option<File>,
 }
 
-impl StatsFile {
-    fn create(path: &Path) -> Result<StatsFile, Failure> {
+impl OutFile {
+    pub fn statistics(path: &Path) -> Result<OutFile, Failure> {
+        OutFile::create("statistics", path)
+    }
+
+    pub fn report(path: &Path) -> Result<OutFile, Failure> {
+        OutFile::create("the report", path)
+    }
+
+    fn create(what: &'static str, path: &Path) -> Result<OutFile, Failure> {
+        let name = path.display().to_string();
         // Opening /dev/stderr would fail where it is a socket, and truncate where it is a file.
         if path == Path::new("/dev/stderr") {
-            return Ok(StatsFile::StandardError);
+            return Ok(OutFile { what, name, file: None });
         }
-        let name = path.display().to_string();
         match File::create(path) {
-            Ok(file) => Ok(StatsFile::File(file, name)),
-            Err(error) => {
-                Err(Failure::own(format!("cannot write statistics to '{name}': {error}")))
-            }
+            Ok(file) => Ok(OutFile { what, name, file: Some(file) }),
+            Err(error) => Err(Failure::own(format!("cannot write {what} to '{name}': {error}"))),
         }
     }
 
-    fn write(self, tree: &Tree) -> Result<(), Failure> {
+    pub fn write_json(self, value: &impl Serialize) -> Result<(), Failure> {
         let text =
-            serde_json::to_string_pretty(tree).expect("counters are numbers and names") + "\n";
-        let (written, name) = match self {
-            StatsFile::StandardError => {
-                (io::stderr().write_all(text.as_bytes()), "/dev/stderr".to_owned())
-            }
-            StatsFile::File(mut file, name) => (file.write_all(text.as_bytes()), name),
-        };
-        written
-            .map_err(|error| Failure::own(format!("cannot write statistics to '{name}': {error}")))
+            serde_json::to_string_pretty(value).expect("counters are numbers and names") + "\n";
+        self.write(text.as_bytes())
+    }
+
+    pub fn write(self, text: &[u8]) -> Result<(), Failure> {
+        let OutFile { what, name, file } = self;
+        file.map_or_else(|| io::stderr().write_all(text), |mut file| file.write_all(text))
+            .map_err(|error| Failure::own(format!("cannot write {what} to '{name}': {error}")))
     }
 }
 

@@ -160,7 +160,8 @@ impl Job {
         stats
     }
 
-    fn set(&self, memory: Bytes) -> Budget {
+    /// Changes the budget.
+    pub fn set(&self, memory: Bytes) -> Budget {
         let before = {
             let mut now = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
             self.table.ask_budget(memory);
@@ -235,7 +236,7 @@ pub fn check(memory: Bytes, total: Option<Bytes>) -> Result<(), String> {
 }
 
 /// Whether a process is there and has not ended: one that nobody has waited for has.
-fn lives(pid: u32) -> bool {
+pub fn lives(pid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     // PID (NAME) STATE ...; the name may hold anything.
     let state = status.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());

@@ -103,6 +103,7 @@ impl<B: Backing> Fault<B> {
     /// little longer: since it left, less has left than fits in memory.
     fn refaults_soon(&self, slot: SlotId) -> bool {
         let evictions = self.workingset.evictions.load(Relaxed);
+        self.note_refault(slot, evictions);
         let Some(distance) = self.refault_distance(slot, evictions) else { return false };
         self.workingset.tier_size.note_refault(distance);
         let soon = distance < self.memory.budget().limit();
@@ -112,6 +113,21 @@ impl<B: Backing> Fault<B> {
         self.stats.add(Counter::WorkingsetRefault, 1);
         self.stats.add(Counter::WorkingsetActivate, soon.into());
         soon
+    }
+
+    /// Records how far it is between a page's leaving and its coming back, and what fitted in
+    /// memory then: for who asks later how much would have been enough.
+    fn note_refault(&self, slot: SlotId, evictions: u64) {
+        let Some(left) = self.swap.index.left_at(slot) else { return };
+        self.stats.refault(left.distance(evictions));
+        for (sum, pages) in [
+            (Counter::RefaultSeen, 1),
+            (Counter::RefaultLimitPages, self.memory.budget().limit()),
+            (Counter::RefaultTierFrames, self.swap.zpool.frames() as u64),
+            (Counter::RefaultTierPages, self.stats.gauge(Counter::CompressedPages)),
+        ] {
+            self.stats.add(sum, pages);
+        }
     }
 
     /// How many pages have left since that of a slot did, of which `evictions` are all so far.

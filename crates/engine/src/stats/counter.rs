@@ -158,6 +158,18 @@ counters! {
     SwapoffLost => "swapoff_lost",
     /// Pages that came back from a device, and what left memory between is known.
     WorkingsetRefault => "workingset_refault",
+    /// Pages that have left memory for the compressed tier or a device.
+    WorkingsetEvict => "workingset_evict",
+    /// Pages whose refault distance is known, and the sums over them of what the process might
+    /// have then, of the frames of the compressed tier, and of the pages in it: divided they are
+    /// means.
+    RefaultSeen => "refault_seen",
+    /// See `RefaultSeen`.
+    RefaultLimitPages => "refault_limit_pages",
+    /// See `RefaultSeen`.
+    RefaultTierFrames => "refault_tier_frames",
+    /// See `RefaultSeen`.
+    RefaultTierPages => "refault_tier_pages",
     /// Pages of those that came back so soon that they are passed over by the next eviction.
     WorkingsetActivate => "workingset_activate",
     /// Pages of them that had left within the last second.

@@ -66,7 +66,8 @@ pub(super) fn cell(source: FaultSource, ns: u64) -> usize {
     source as usize * BUCKETS + bucket(ns)
 }
 
-fn bucket(ns: u64) -> usize {
+/// The bucket of a value, of eight a doubling.
+pub(super) fn bucket(ns: u64) -> usize {
     // Values below SUB_BUCKETS have a bucket each; above, the top three bits below the leading one
     // choose.
     if ns < SUB_BUCKETS as u64 {
@@ -78,7 +79,7 @@ fn bucket(ns: u64) -> usize {
 }
 
 /// Highest value of a bucket.
-fn bucket_top(index: usize) -> u64 {
+pub(super) fn bucket_top(index: usize) -> u64 {
     if index < SUB_BUCKETS {
         return index as u64;
     }

@@ -3,8 +3,8 @@
 use super::{
     CELL_ANSWERED, CELL_ENGINE, CELL_NAME, CELL_PID, CELL_PRESSURE, CELL_RECLAIM_DONE, CELL_STUCK,
     CELL_SWAPS_DONE, CELL_SWAPS_LEFT, CELL_SWAPS_OUTCOME, CELL_TARGET, CELLS, COUNTERS_MAX,
-    Counter, DEVICES, DeviceSnapshot, GAUGES, HEADER, LATENCIES, Latencies, MAGIC, NAME_CELLS,
-    Pressure, SwapsOutcome, latency,
+    Counter, DEVICES, DISTANCES, DeviceSnapshot, Distances, GAUGES, HEADER, LATENCIES, Latencies,
+    MAGIC, NAME_CELLS, Pressure, SwapsOutcome, distances, latency,
 };
 use crate::units::Bytes;
 use serde::Serialize;
@@ -51,6 +51,8 @@ pub struct Snapshot {
     pub pressure: Pressure,
     /// Times of faults, by where their pages came from.
     pub latency: Latencies,
+    /// Pages that came back, by how many others had left since they did.
+    pub refault_distances: Distances,
     /// Time to serve a fault, median, in nanoseconds.
     pub fault_ns_p50: u64,
     /// Time to serve a fault, 99th percentile, in nanoseconds.
@@ -81,7 +83,8 @@ impl Snapshot {
         let shards = || cells[HEADER..LATENCIES].chunks_exact(COUNTERS_MAX);
         let counters = sums(&cells[HEADER..LATENCIES], COUNTERS_MAX);
         let counters = Counter::ALL.iter().map(|c| (c.name(), counters[*c as usize])).collect();
-        let latency = Latencies::of_cells(&sums(&cells[LATENCIES..DEVICES], latency::CELLS));
+        let latency = Latencies::of_cells(&sums(&cells[LATENCIES..DISTANCES], latency::CELLS));
+        let refaults = sums(&cells[DISTANCES..DEVICES], distances::CELLS);
         let of_cpu = |shard: &[u64]| {
             Counter::BY_CPU.iter().map(|c| (c.name(), shard[*c as usize])).collect()
         };
@@ -103,6 +106,7 @@ impl Snapshot {
             by_cpu: shards().map(of_cpu).collect(),
             pressure: Pressure::of_cells(&cells[CELL_PRESSURE..]),
             latency,
+            refault_distances: Distances::of_cells(&refaults),
             ..Snapshot::default()
         };
         snapshot.summarise();
@@ -136,6 +140,7 @@ impl Snapshot {
             *sum = sum.saturating_add(other.get(*counter));
         }
         self.latency.merge(&other.latency);
+        self.refault_distances.merge(&other.refault_distances);
         self.summarise();
     }
 
@@ -160,6 +165,7 @@ impl Snapshot {
         }
         self.pressure = self.pressure.max(other.pressure);
         self.latency.merge(&other.latency);
+        self.refault_distances.merge(&other.refault_distances);
         self.summarise();
     }
 }
@@ -210,10 +216,12 @@ mod tests {
         stats.add(Counter::PgFault, 7);
         (0..98).for_each(|_| stats.fault_ns(FaultSource::Zero, 1000));
         (0..2).for_each(|_| stats.fault_ns(FaultSource::Device, 100_000));
+        (0..3).for_each(|_| stats.refault(64));
         let bytes: Vec<u8> =
             stats.cells.iter().flat_map(|c| c.load(Relaxed).to_le_bytes()).collect();
         let snapshot = Snapshot::from_bytes(&bytes).unwrap();
         assert_eq!((snapshot.name.as_str(), snapshot.get(Counter::PgFault)), ("sort", 7));
+        assert_eq!(snapshot.refault_distances, Distances::of([64; 3]));
         assert!(snapshot.fault_ns_p50 >= 1000 && snapshot.fault_ns_p50 < 1125);
         assert!(snapshot.fault_ns_p99 >= 100_000 && snapshot.fault_ns_p99 < 112_500);
         assert!(Snapshot::from_bytes(&bytes[8..]).is_none());

@@ -318,6 +318,17 @@ impl SlotIndex {
         self.cell(slot).load()
     }
 
+    /// When the page of a slot left, also if it was read ahead since.
+    pub fn left_at(&self, slot: SlotId) -> Option<Stamp> {
+        match self.load(slot) {
+            Entry::Shadow(stamp) | Entry::Busy(stamp) => Some(stamp),
+            Entry::Frame(frame) => {
+                Some(Stamp::new(self.stamps[frame.0 as usize].load(Relaxed).into()))
+            }
+            Entry::None | Entry::Abandoned | Entry::Clean | Entry::Lost => None,
+        }
+    }
+
     /// Calls `change` for each slot of a run, with the lock of its partition.
     fn for_each(&self, run: SlotRun, mut change: impl FnMut(usize, IndexCell<'_, AtomicU32>)) {
         let mut at = 0;

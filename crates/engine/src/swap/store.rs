@@ -340,6 +340,7 @@ impl<B: Backing> Swap<B> {
 
     /// When `pages` pages leave for devices, which is now.
     pub(crate) fn stamp(&self, pages: usize) -> Stamp {
+        self.stats.add(Counter::WorkingsetEvict, pages as u64);
         Stamp::new(self.workingset.evictions.fetch_add(pages as u64, Relaxed))
     }
 

@@ -1,0 +1,208 @@
+//! A command of the user's beside the kernel's swap: how much it takes by itself, and what it gets.
+//!
+//! It is one more program: run natively, with each peer and by overspill, in turn, where this bench
+//! was started. What it writes to files is its own affair; what it prints is compared.
+
+use super::args::Args;
+use super::declared::OWN;
+use super::plan::{LIMIT_ALONE, case};
+use super::ram::LEAST;
+use super::round::Rounds;
+use super::{Compared, command, compared};
+use crate::machine::*;
+use crate::measure::*;
+use crate::model::*;
+use crate::work::vs_kernel::case::{Kind, Peer, Program, Setting, Step, Task};
+use crate::work::vs_kernel::{Request, peer, program};
+use overspill::units::Bytes;
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What part of what it takes by itself a command gets: so little that it swaps, and no so little
+/// that it only does that.
+const PART: u64 = 3;
+/// How much longer the process of a measurement may take than the command.
+const LIMIT_AROUND: Duration = Duration::from_secs(180);
+
+/// A command, and what is known of it beforehand.
+#[derive(Debug)]
+pub struct Own {
+    pub words: Vec<String>,
+    /// The RAM that it gets.
+    pub memory: Bytes,
+    /// What it took by itself, if that was measured.
+    pub native: Sample,
+}
+
+/// Measures the command of the options beside the kernel's swap, and tells what came of it.
+pub fn run(args: &Args) -> Result<Findings, Failure> {
+    may_be_compared(args)?;
+    let native = match args.sides.size {
+        Some(_) => Sample::new(),
+        None => natively(args)?,
+    };
+    let took = native.get("ram_bytes_peak").map_or(0, |bytes| *bytes as u64);
+    let size = args.sides.size.unwrap_or(Bytes(took));
+    let part = Bytes((size.0 / PART).max(LEAST));
+    let own = Own { words: args.command.clone(), memory: args.memory.unwrap_or(part), native };
+    compared(Compared {
+        ladder: &OWN,
+        sides: &args.sides,
+        size,
+        rounds: args.common.rounds,
+        cases: plan(args, own.memory),
+        own: Some(&own),
+    })
+}
+
+/// Whether all is there, before anything runs that may take long.
+fn may_be_compared(args: &Args) -> Result<(), Failure> {
+    if let Some(why) = kernel_swap::missing() {
+        fail!("a command cannot be compared with the kernel's swap here: {why}");
+    }
+    let missing: Vec<String> = args.peers().into_iter().filter_map(peer::missing).collect();
+    if missing.len() == args.peers().len() {
+        fail!("a command cannot be compared with the kernel's swap here: {}", missing.join("; "));
+    }
+    if args.memory.is_some_and(|memory| memory < Bytes(LEAST)) {
+        fail!("no program runs in so little: give --memory {} or more", Bytes(LEAST));
+    }
+    command()?;
+    let program = &args.command[0];
+    if found(program).is_none() {
+        fail!("there is no command '{program}': give one that is on the search path, or a path");
+    }
+    Ok(())
+}
+
+/// The file that a command is, as a shell would find it.
+fn found(program: &str) -> Option<PathBuf> {
+    let runs = |path: &Path| {
+        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return Some(PathBuf::from(program)).filter(|path| runs(path));
+    }
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&paths).map(|dir| dir.join(program)).find(|path| runs(path))
+}
+
+/// What the command takes by itself.
+fn natively(args: &Args) -> Result<Sample, Failure> {
+    let request = Request {
+        kind: Kind::Alone(Program::Own),
+        program: Some(program::Job::new(&args.command)),
+        command: PathBuf::new(),
+        size: 0,
+        needs: 0,
+        memory: 0,
+        limit: LIMIT_ALONE,
+        dir: PathBuf::new(),
+        settings: String::new(),
+    };
+    child::ask(OWN.bench, &request, LIMIT_ALONE + LIMIT_AROUND)
+        .map_err(|failure| by_itself(&failure))
+}
+
+/// That a command fails by itself, in a line, whatever it says.
+pub fn by_itself(failure: &Failure) -> Failure {
+    let text = failure.to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let last = lines.next_back().map_or(String::new(), |last| format!(" ... {last}"));
+    Failure::new(format!(
+        "the command fails by itself, so there is nothing to compare: {first}{last}"
+    ))
+}
+
+/// The command by itself, and then with each peer and by overspill.
+fn plan(args: &Args, memory: Bytes) -> Vec<Case<Kind>> {
+    let name = Path::new(&args.command[0]).file_name().unwrap_or_default().to_string_lossy();
+    let workload = ("workload", json!(name));
+    let steps = match args.sides.steps.is_empty() {
+        true => vec![Step::Peer, Step::OverspillSignal],
+        false => args.sides.steps(),
+    };
+    let task = Task::Program(Program::Own);
+    let alone = Case { labels: vec![workload.clone()], ..case(Kind::Alone(Program::Own)) };
+    let beside = |peer: Peer| {
+        let setting = Setting { task, peer, overcommit: PART as u32, packing: None, threads: 1 };
+        let labels = vec![
+            workload.clone(),
+            ("peer", json!(peer.to_string())),
+            ("memory", json!(memory.to_string())),
+        ];
+        let steps: Vec<Step> = steps.iter().copied().filter(|step| step.does(task, peer)).collect();
+        steps
+            .into_iter()
+            .map(move |step| Case { labels: labels.clone(), ..case(Kind::Work(setting, step)) })
+    };
+    [alone].into_iter().chain(args.peers().into_iter().flat_map(beside)).collect()
+}
+
+/// Adds what is known of the command, and whether it always printed the same.
+pub fn tell(own: &Own, seen: &Rounds, findings: &mut Findings) {
+    let same = seen.differ.is_empty();
+    let settings = findings.settings.as_object_mut().expect("settings have names");
+    settings.insert("command".to_owned(), json!(own.words));
+    settings.insert("memory_bytes".to_owned(), json!(own.memory.0));
+    settings.insert("same_output".to_owned(), Value::Bool(same));
+    let alone = seen.differ.iter().any(|case| case.starts_with("alone"));
+    let said = match (same, alone) {
+        (true, _) => "What it printed was the same in all runs.".to_owned(),
+        (false, true) => {
+            "WHAT IT PRINTED DIFFERS from run to run, also by itself: it tells nothing \
+                          of whether the others are right."
+                .to_owned()
+        }
+        (false, false) => {
+            let cases = seen.differ.iter().cloned().collect::<Vec<_>>().join("; ");
+            format!("WHAT IT PRINTED IS NOT WHAT IT PRINTS BY ITSELF: {cases}.")
+        }
+    };
+    findings.notes.insert(0, said);
+    findings.subject = format!("{} in {} beside the kernel's swap", own.words[0], own.memory);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{args, parse};
+
+    #[test]
+    fn a_command_is_measured_by_itself_and_beside_each_peer() {
+        let names = |line: &str| -> Vec<String> {
+            plan(&args(line), Bytes(64 << 20)).iter().map(Case::to_string).collect()
+        };
+        let all = names("-- /usr/bin/sort -n file");
+        let begin =
+            ["alone, sort", "peer, sort, zram, 64 MiB", "overspill-signal, sort, zram, 64 MiB"];
+        assert_eq!((&all[..3], all.len()), (&begin.map(str::to_owned)[..], 1 + 3 * 2));
+        let thread = names("--peer file --steps overspill-thread -- sort");
+        assert_eq!(
+            thread[1..],
+            ["peer, sort, file, 64 MiB", "overspill-thread, sort, file, 64 MiB"]
+        );
+        for line in ["--workload sort -- sort", "--overcommit 2 -- sort", "--memory 64M"] {
+            assert!(parse::<Args>(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_a_command_says_that_fails_by_itself_is_one_line() {
+        let said = |text: &str| by_itself(&Failure::new(text)).to_string();
+        assert!(
+            said("it failed: a\nb\n\nValueError: c\n").ends_with("it failed: a ... ValueError: c")
+        );
+        assert!(said("it failed").ends_with("compare: it failed"));
+    }
+
+    #[test]
+    fn a_command_is_found_as_a_shell_finds_it() {
+        assert!(found("sh").is_some() && found("/bin/sh").is_some());
+        assert!(found("no-such-command").is_none() && found("/etc/passwd").is_none());
+        assert!(found("/bin").is_none(), "a directory is no command");
+    }
+}

@@ -1,0 +1,60 @@
+//! `overspill size`: a program is run in little memory, and how much it needs is told.
+
+use super::run::{Checked, OutFile, settled, tell};
+use crate::args::SizeArgs;
+use crate::failure::{Failure, say};
+use crate::sizing;
+use crate::sizing::profile::Profiles;
+use crate::sizing::report::Report;
+use crate::sizing::watch::Watch;
+use std::env::var_os;
+
+/// Runs the subcommand; returns the exit status.
+pub fn run(args: &SizeArgs) -> Result<u8, Failure> {
+    // 1. Everything that can be refused is refused before the program starts.
+    let fault = settled(&args.ways)?;
+    let memory = args.memory.unwrap_or(Watch::first());
+    let checked = Checked::new(&args.ways, fault, memory, false, &args.command)?;
+    let json = args.json.as_deref().map(OutFile::report).transpose()?;
+    let page = args.report.as_deref().map(OutFile::report).transpose()?;
+
+    // 2. The program, whose budget goes along with what it has.
+    let mut watch = Watch::new(memory, args.memory.is_none());
+    let ended = checked.run(Some(&mut watch))?;
+
+    // 3. What is known now.
+    if ended.tree.processes.is_empty() {
+        say("nothing of it was managed, so that it tells nothing of how much memory it needs");
+        return Ok(ended.status);
+    }
+    let report = ended.sized(&watch, &args.command);
+    tell(report.text().as_bytes());
+    if let Some(json) = json {
+        json.write_json(&report)?;
+    }
+    if let Some(page) = page {
+        page.write(sizing::page(&report).as_bytes())?;
+    }
+    match ended.status {
+        0 if args.no_save => {}
+        0 => save(args, &report),
+        status => say(&format!(
+            "it ended with status {status}: this is of as far as it got, and is not kept"
+        )),
+    }
+    Ok(ended.status)
+}
+
+/// Keeps it for the next run. A run that is over is not to fail for that.
+fn save(args: &SizeArgs, report: &Report) {
+    let saved = match Profiles::find(|name| var_os(name)) {
+        Some(profiles) => profiles.save(&args.command, report),
+        None => Err(Failure::own(
+            "it is not kept for `overspill run --memory auto`, as neither XDG_STATE_HOME nor HOME \
+             is set",
+        )),
+    };
+    if let Err(failure) = saved {
+        say(&failure.sentence);
+    }
+}

@@ -1,0 +1,128 @@
+//! A job that is looked at while it runs: the most that it had, and a budget that goes along.
+//!
+//! A budget so small that pages leave tells what they would have needed. So it is a third of what
+//! there is, and grows with that.
+
+use super::model::Measured;
+use crate::rundir::{RunDir, Tree};
+use overspill::stats::{Counter, Snapshot};
+use overspill::units::{Bytes, PAGE_SIZE};
+use std::time::{Duration, Instant};
+
+/// How often, at most.
+const EVERY: Duration = Duration::from_millis(100);
+/// What part of the time looks may take.
+const TIME_PART: u32 = 50;
+/// What part of what is managed fits in a budget that goes along.
+const PART: u64 = 3;
+/// The least that it has for what is managed.
+const LEAST: u64 = 8 << 20;
+
+/// What was seen so far.
+#[derive(Debug)]
+pub struct Watch {
+    /// Whether the budget goes along.
+    follows: bool,
+    budget: Bytes,
+    managed: u64,
+    unmanaged: u64,
+    next: Instant,
+}
+
+impl Watch {
+    /// Of a job that begins with this budget, which grows with the job if it `follows`.
+    pub fn new(budget: Bytes, follows: bool) -> Watch {
+        Watch { follows, budget, managed: 0, unmanaged: 0, next: Instant::now() }
+    }
+
+    /// What a budget begins with that goes along.
+    pub fn first() -> Bytes {
+        Bytes(2 * LEAST)
+    }
+
+    /// Looks, if it is time to; calls `set` when there is to be another budget. How long it is
+    /// until the next look.
+    pub fn look(&mut self, run_dir: &mut RunDir, set: impl FnOnce(Bytes)) -> Duration {
+        let began = Instant::now();
+        if began >= self.next {
+            if let Some(budget) = self.note(&run_dir.now(crate::control::job::lives).total) {
+                set(budget);
+            }
+            self.next = began + EVERY.max(began.elapsed() * TIME_PART);
+        }
+        self.next.saturating_duration_since(Instant::now())
+    }
+
+    /// Notes how much there is; the budget that there is to be from now on, if it is another.
+    fn note(&mut self, now: &Snapshot) -> Option<Bytes> {
+        self.managed = self.managed.max(content(now));
+        self.unmanaged = self.unmanaged.max(now.get(Counter::UnmanagedBytes));
+        let wanted = self.unmanaged.saturating_add((self.managed / PART).max(LEAST));
+        // By whole steps, so that what grows slowly is not told again and again.
+        let wanted = Bytes(wanted.next_multiple_of(1 << 20));
+        let grows = self.follows && wanted > self.budget;
+        grows.then(|| {
+            self.budget = wanted;
+            wanted
+        })
+    }
+
+    /// What was seen of a job that has ended.
+    pub fn measured(&self, tree: &Tree, elapsed: Duration, program: Duration) -> Measured {
+        // A short one was not looked at, and has still all that it had.
+        let last: u64 = tree.processes.iter().map(content).max().unwrap_or(0);
+        let peak: u64 = tree.processes.iter().map(peak).max().unwrap_or(0);
+        let fitted = tree.total.get(Counter::WorkingsetEvict) == 0;
+        let managed = self.managed.max(last).max(if fitted { peak } else { 0 });
+        let unmanaged = tree.unmanaged.peak_bytes.max(self.unmanaged);
+        Measured {
+            elapsed,
+            program,
+            budget: self.budget,
+            managed: Bytes(managed),
+            unmanaged: Bytes(unmanaged),
+        }
+    }
+}
+
+/// What pages that are in use take, wherever they are. A clean page is in two places.
+fn content(now: &Snapshot) -> u64 {
+    let places = [
+        Counter::ResidentPages,
+        Counter::SwapCachePages,
+        Counter::CompressedPages,
+        Counter::DevicePages,
+    ];
+    let pages = places.iter().fold(0u64, |sum, place| sum.saturating_add(now.get(*place)));
+    pages.saturating_sub(now.get(Counter::CleanPages)).saturating_mul(PAGE_SIZE as u64)
+}
+
+fn peak(process: &Snapshot) -> u64 {
+    process.get(Counter::ChargedPeakBytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overspill::stats::Stats;
+
+    #[test]
+    fn a_budget_goes_along_with_what_there_is() {
+        let stats = Stats::anonymous().unwrap();
+        let mut watch = Watch::new(Watch::first(), true);
+        let mut note = |resident: u64, compressed: u64, unmanaged: u64| {
+            let pages =
+                [(Counter::ResidentPages, resident), (Counter::CompressedPages, compressed)];
+            pages.iter().for_each(|(counter, mib)| stats.set(*counter, mib << 8));
+            stats.set(Counter::UnmanagedBytes, unmanaged << 20);
+            watch.note(&stats.snapshot()).map(|budget| budget.0 >> 20)
+        };
+        assert_eq!([note(5, 0, 2), note(40, 50, 2), note(40, 80, 2)], [None, Some(32), Some(42)]);
+        assert_eq!([note(10, 0, 2), note(40, 80, 9)], [None, Some(49)]);
+        let measured = watch.measured(&Tree::default(), EVERY, EVERY);
+        let figures = [measured.budget, measured.managed, measured.unmanaged].map(|b| b.0 >> 20);
+        assert_eq!(figures, [49, 120, 9]);
+        let mut fixed = Watch::new(Bytes(1 << 24), false);
+        assert_eq!(fixed.note(&stats.snapshot()), None);
+    }
+}
