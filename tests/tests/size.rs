@@ -43,7 +43,7 @@ fn a_loop_needs_what_it_goes_through() {
     let args = ["size", "--json", "size.json", "--report", "size.html", "--"];
     let Some(outcome) = run_in(&room.path, &[&args[..], &words].concat()) else { return };
     assert_eq!(outcome.status, 0, "{outcome:?}");
-    let native = run(&mut Command::new(&program).args(&words[1..]), TIME_LIMIT);
+    let native = run(Command::new(&program).args(&words[1..]), TIME_LIMIT);
     assert_eq!(outcome.stdout, native.stdout, "what it prints is its own");
     let report = json(&room.path.join("size.json"));
     // 1. It is told what it had, in a budget that it did not fit in.
