@@ -343,6 +343,9 @@ impl Pool {
     }
 
     /// Before fork(2), first half: nothing is evicted any more, faults are still served.
+    ///
+    /// Of several pools of a process all take the first half, then all the second; afterwards they
+    /// go on in the opposite order.
     pub fn fork_prepare_begin(&self) {
         self.engine.fork_prepare_begin();
     }

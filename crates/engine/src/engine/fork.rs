@@ -36,7 +36,7 @@ use overspill_os::directory::Directory;
 use overspill_os::signal::{self, Blocked};
 use overspill_os::token::Token;
 use overspill_os::{beside, descriptors, thread, vm};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Longest wait for the parent to shrink before a fork without any progress; after it the fork goes
@@ -49,6 +49,28 @@ const FORK_ROOM: u64 = 512;
 /// that has them does not get a processor.
 const FRUITLESS_ROUNDS: u64 = 4;
 const FRUITLESS_TIME: Duration = Duration::from_millis(50);
+
+/// What is the process's rather than a pool's, and stands still as long as a pool of it does: the
+/// thread that forks closes it for the first of its pools, and opens it after the last.
+struct ProcessGate(AtomicUsize);
+
+static FROZEN: ProcessGate = ProcessGate(AtomicUsize::new(0));
+
+impl ProcessGate {
+    fn close(&self) {
+        if self.0.fetch_add(1, Relaxed) == 0 {
+            signal::fork_prepare();
+            beside::fork_prepare();
+        }
+    }
+
+    fn open(&self) {
+        if self.0.fetch_sub(1, Relaxed) == 1 {
+            beside::fork_done();
+            signal::fork_done();
+        }
+    }
+}
 
 /// What a fork in progress has prepared for the child.
 #[derive(Debug)]
@@ -193,8 +215,7 @@ impl Engine {
     pub(crate) fn fork_prepare_freeze(&self) {
         vm::touch_own_stack();
         self.base.gates.faults.close();
-        signal::fork_prepare();
-        beside::fork_prepare();
+        FROZEN.close();
         let mut prepared = lock(&self.forking.prepared);
         prepared.as_mut().expect("a fork was prepared").gauges = self.stats.gauges();
     }
@@ -216,8 +237,7 @@ impl Engine {
         }
         self.control.aim(u64::MAX);
         drop(devices);
-        beside::fork_done();
-        signal::fork_done();
+        FROZEN.open();
         self.base.gates.faults.open();
         self.base.gates.reclaim.open();
         self.base.gates.ops.open();
@@ -227,8 +247,7 @@ impl Engine {
     /// After a fork, in the child: its only thread is the caller.
     pub(crate) fn fork_child(&'static self) {
         let Prepared { signals, member, token, devices, gauges, .. } = self.forking.take();
-        beside::fork_done();
-        signal::fork_done();
+        FROZEN.open();
         beside::reset_in_child();
         self.fault.reset_in_child();
         self.reclaim.throttle.reset_in_child();
