@@ -11,15 +11,15 @@ import pytest
 from conftest import is_mixed, numbers
 
 
-@pytest.fixture
-def out(threads_pool):
+def swapped_out(pool):
     """An array most of which is out of memory."""
-    array = numbers(threads_pool, 1 << 22)
-    threads_pool.reclaim("12M")
-    yield array
+    array = numbers(pool, 1 << 22)
+    pool.reclaim("12M")
+    return array
 
 
-def test_files(threads_pool, out, tmp_path):
+def test_files(threads_pool, tmp_path):
+    out = swapped_out(threads_pool)
     out.tofile(tmp_path / "raw")
     np.save(tmp_path / "saved.npy", out)
     with threads_pool:
@@ -36,7 +36,8 @@ def test_files(threads_pool, out, tmp_path):
     assert (tmp_path / "copy").read_bytes() == out.tobytes()
 
 
-def test_sockets(threads_pool, out):
+def test_sockets(threads_pool):
+    out = swapped_out(threads_pool)
     one, other = socket.socketpair()
     got = threads_pool.empty(out.size, np.uint64)
 
@@ -54,7 +55,8 @@ def test_sockets(threads_pool, out):
     del thread, receive
 
 
-def test_pickles(threads_pool, out):
+def test_pickles(threads_pool):
+    out = swapped_out(threads_pool)
     buffers = []
     text = pickle.dumps(out, protocol=5, buffer_callback=buffers.append)
     assert is_mixed(pickle.loads(text, buffers=buffers)) and len(text) < 1000
@@ -111,8 +113,7 @@ def test_what_is_no_npy_file(pool, tmp_path):
 
 def test_signal_delivery_fails_rather_than_being_wrong(swap, tmp_path):
     pool = overspill.Pool("16M", swap, delivery="signal")
-    array = numbers(pool, 1 << 22)
-    pool.reclaim("12M")
+    array = swapped_out(pool)
     with open(tmp_path / "raw", "wb", buffering=0) as file:
         with pytest.raises(OSError) as caught:
             file.write(array)

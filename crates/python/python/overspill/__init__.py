@@ -30,7 +30,7 @@ __all__ = ["Pool"]
 Size = Union[int, str]
 Device = Union[str, "os.PathLike[str]"]
 Shape = Union[int, Sequence[int]]
-Array = "np.ndarray[Any, np.dtype[Any]]"
+Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Smallest arrays, in bytes, that ``with pool:`` puts into the pool.
 LEAST = 64 << 10
