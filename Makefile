@@ -11,7 +11,7 @@ export OVERSPILL_BIN ?= $(abspath $(RELEASE)/overspill)
 TREE ?= $(CARGO_TARGET_DIR)/tree
 
 .PHONY: build product tree help install uninstall packages demo test test-packages fmt tidy audit
-.PHONY: lint doc unit proof proof-quick programs programs-quick clean
+.PHONY: python python-test lint doc unit proof proof-quick programs programs-quick clean
 
 build: ## Build everything (the default)
 	$(CARGO) build --release --workspace
@@ -49,6 +49,12 @@ packages: product ## Build a tarball, a .deb and an .rpm in target/packages, and
 	mkdir -p $(CARGO_TARGET_DIR)/packages
 	CARGO=$(CARGO) packaging/package.sh $(abspath $(RELEASE)) $(abspath $(TREE)) \
 		$(abspath $(CARGO_TARGET_DIR)/packages)
+
+python: ## Build the wheel of the Python module in target/python/wheels (pip gets maturin)
+	$(PYTHON) crates/python/wheel.py
+
+python-test: ## The same, install it in a fresh environment, and run its tests
+	$(PYTHON) crates/python/wheel.py --test
 
 demo: product ## Run a job in a quarter of the memory that it takes, and show the statistics
 	demo/demo.sh

@@ -46,6 +46,7 @@ FLOORS = {
         "failure", "signals", "swap", "memory", "outside", "rundir", "report",
         "unmanaged", "control", "sizing", "args", "program", "env", "commands", "lib", "main",
     ],
+    "crates/python": ["blocks", "fork", "owner", "numpy", "failure", "pool", "lib"],
     "crates/engine": [
         "units", "stats", "base", "account", "workingset", "frame", "slot", "zpool", "device",
         "memory", "swap", "reclaim", "fault", "control", "space", "error", "config", "engine",

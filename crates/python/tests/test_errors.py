@@ -1,0 +1,122 @@
+"""Bad input: one exception that says what to do."""
+
+import numpy as np
+import overspill
+import pytest
+
+
+@pytest.mark.parametrize(
+    "memory, error, says",
+    [
+        ("1M", ValueError, "a budget of 1 MiB is too small: the smallest possible is"),
+        ("900T", ValueError, "too large"),
+        ("much", ValueError, "'much' is not a size: write a number with K, M, G or T"),
+        (-5, ValueError, "-5 is not a size"),
+        (1.5, ValueError, "1.5 is not a size"),
+        (None, ValueError, "None is not a size"),
+    ],
+)
+def test_budgets(memory, error, says):
+    with pytest.raises(error, match=says):
+        overspill.Pool(memory)
+
+
+def test_what_a_pool_is_made_with(tmp_path):
+    with pytest.raises(OSError, match="missing"):
+        overspill.Pool("16M", tmp_path / "missing")
+    with pytest.raises(ValueError, match="'1X' is not a size"):
+        overspill.Pool("16M", f"{tmp_path}:1X")
+    with pytest.raises(ValueError, match="delivery cannot be 'x': it takes thread or signal"):
+        overspill.Pool("16M", delivery="x")
+    with pytest.raises(ValueError, match="zswap.codec cannot be 'lzo': it takes auto"):
+        overspill.Pool("16M", settings="zswap.codec=lzo")
+    with pytest.raises(ValueError, match="least cannot be 0"):
+        overspill.Pool("16M", least=0)
+    with pytest.raises(TypeError):
+        overspill.Pool()
+
+
+def test_what_there_is_no_room_for(pool):
+    with pytest.raises(MemoryError, match="the pool has room for 553648128 bytes more; delete"):
+        pool.empty(600 << 20, np.uint8)
+    with pool, pytest.raises(MemoryError):
+        np.empty(600 << 20, np.uint8)
+    held = pool.empty(500 << 20, np.uint8)
+    with pytest.raises(MemoryError):
+        pool.empty(100 << 20, np.uint8)
+    with pytest.raises(MemoryError):
+        held.resize(600 << 20, refcheck=False)
+    del held
+    assert pool.empty(100 << 20, np.uint8).nbytes == 100 << 20
+    with pytest.raises((MemoryError, ValueError)):
+        pool.empty(1 << 62, np.uint8)
+
+
+def test_more_is_given_out_where_that_is_wanted(swap):
+    pool = overspill.Pool("16M", swap, overcommit=True)
+    array = pool.zeros(10 << 30, np.uint8)
+    array[:: 1 << 24] = 1
+    assert array[::4096].sum() == 640
+    del array
+    pool.close()
+    compressed_only = overspill.Pool("16M")
+    array = compressed_only.zeros(1 << 24)
+    array[:] = np.arange(array.size) // 4096
+    assert array[-1] == (array.size - 1) // 4096
+    del array
+    compressed_only.close()
+
+
+@pytest.mark.parametrize("call", ["stats", "set_memory", "reclaim", "swapon", "swapoff", "load"])
+def test_a_closed_pool(call, swap, tmp_path):
+    np.save(tmp_path / "file.npy", np.arange(5))
+    pool = overspill.Pool("16M", swap)
+    pool.close()
+    arguments = {"stats": (), "load": (tmp_path / "file.npy",)}.get(call, ("1M",))
+    with pytest.raises(ValueError, match="the pool is closed: make another"):
+        getattr(pool, call)(*arguments)
+
+
+def test_a_user_without_rights_is_told_what_to_do(program):
+    done = program(
+        """
+        import os
+        import overspill
+        if os.getuid() == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+        try:
+            overspill.Pool("16M")
+            print("allowed")
+        except PermissionError as error:
+            print(error)
+        pool = overspill.Pool("16M", delivery="signal")
+        print(int(pool.zeros(1 << 22).sum()))
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    if done.stdout == "allowed\n0\n":
+        pytest.skip("every user may have a userfaultfd that serves system calls")
+    assert 'or pass delivery="signal"' in done.stdout and done.stdout.endswith("\n0\n")
+
+
+def test_what_is_no_allocator():
+    with pytest.raises(TypeError, match="that is no allocator"):
+        overspill._engine.set_handler(5)
+
+
+def test_a_program_ends_with_arrays_in_a_pool(program):
+    for delivery in ("thread", "signal"):
+        done = program(
+            f"""
+            import numpy as np, overspill
+            pool = overspill.Pool("16M", "swap:256M", delivery="{delivery}")
+            array = pool.zeros(1 << 22)
+            array += 1
+            pool.__enter__()
+            more = np.arange(1 << 20)
+            print(array.sum())
+            """
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "4194304.0\n", "")
