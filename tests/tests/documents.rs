@@ -198,6 +198,7 @@ pages! {
     devices: "docs/guide/devices.md",
     install: "docs/guide/install.md",
     limits: "docs/guide/limits.md",
+    python: "docs/guide/python.md",
     run_a_program: "docs/guide/run.md",
     settings: "docs/guide/settings.md",
     size: "docs/guide/size.md",
