@@ -14,7 +14,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < pages; i++) {
         uint64_t *page = (uint64_t *)(p + i * PAGE);
         for (size_t w = 0; w < WORDS; w++)
-            page[w] = mix(i + w / 4) >> 24;
+            page[w] = mix(i + w / 16);
     }
     for (unsigned long turn = 0; turn < turns; turn++)
         for (size_t i = 0; i < pages; i++)

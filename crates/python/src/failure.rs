@@ -22,6 +22,7 @@ pub fn value(error: impl std::fmt::Display) -> PyErr {
 pub fn pool(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
+        Error::TooManyPools => PyOSError::new_err(text),
         Error::NoUserfaultfd { errno } => {
             PyPermissionError::new_err((errno.raw_os_error(), format!("{text}; {USE_SIGNAL}")))
         }

@@ -10,6 +10,20 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+/// Smallest window.
+const WINDOW_LEAST: u64 = 64 << 30;
+
+/// Address space for a pool, `None` for the engine's own choice, of which a process has room for a
+/// hundred: that of a closed pool stays reserved, and a session makes and closes many.
+fn window(config: &Config) -> Option<Bytes> {
+    let sizes: Option<Vec<u64>> =
+        config.swap.iter().map(|device| device.size.map(|size| size.0)).collect();
+    let room = sizes?.into_iter().fold(config.memory.0, u64::saturating_add);
+    let most = Config::WINDOW_MAX.0;
+    let sized = || Bytes(room.saturating_mul(2).clamp(WINDOW_LEAST, most));
+    (!config.commits_strictly()).then(sized)
+}
+
 /// A pool.
 #[pyclass(module = "overspill._engine", frozen)]
 pub struct Pool(Arc<Owner>);
@@ -37,6 +51,7 @@ impl Pool {
         let memory = memory.parse().map_err(failure::value)?;
         let mut config = Config { memory, swap, delivery, ..Config::default() };
         config.apply_settings(settings).map_err(failure::value)?;
+        config.window = config.window.or_else(|| window(&config));
         let owner = py.detach(|| Owner::new(|| Blocks::open(config, overcommit)));
         Ok(Pool(Arc::new(owner.map_err(failure::pool)?)))
     }

@@ -101,6 +101,23 @@ def test_a_user_without_rights_is_told_what_to_do(program):
     assert 'or pass delivery="signal"' in done.stdout and done.stdout.endswith("\n0\n")
 
 
+def test_any_number_of_pools_may_follow_each_other(swap):
+    for at in range(200):
+        pool = overspill.Pool("8M", swap, delivery=["signal", "thread"][at % 2])
+        array = pool.array(np.arange(at, 5000))
+        assert array.sum() == 4999 * 2500 - at * (at - 1) // 2
+        del array
+        pool.close()
+
+
+def test_too_many_pools_at_once_in_signal_delivery():
+    with pytest.raises(OSError, match="64 pools in signal delivery, which is the most"):
+        pools = []
+        for _ in range(65):
+            pools.append(overspill.Pool("8M", delivery="signal"))
+    assert len(pools) == 64
+
+
 def test_what_is_no_allocator():
     with pytest.raises(TypeError, match="that is no allocator"):
         overspill._engine.set_handler(5)

@@ -397,6 +397,7 @@ fn exit_status(status: ExitStatus) -> u8 {
 /// Where what is told goes, opened before the program starts.
 #[derive(Debug)]
 pub struct OutFile {
+    /// What is said where it cannot be written, before its name.
     what: &'static str,
     name: String,
     /// None for standard error.
@@ -405,11 +406,11 @@ pub struct OutFile {
 
 impl OutFile {
     pub fn statistics(path: &Path) -> Result<OutFile, Failure> {
-        OutFile::create("statistics", path)
+        OutFile::create("cannot write statistics to", path)
     }
 
     pub fn report(path: &Path) -> Result<OutFile, Failure> {
-        OutFile::create("the report", path)
+        OutFile::create("cannot write the report to", path)
     }
 
     fn create(what: &'static str, path: &Path) -> Result<OutFile, Failure> {
@@ -420,7 +421,7 @@ impl OutFile {
         }
         match File::create(path) {
             Ok(file) => Ok(OutFile { what, name, file: Some(file) }),
-            Err(error) => Err(Failure::own(format!("cannot write {what} to '{name}': {error}"))),
+            Err(error) => Err(Failure::own(format!("{what} '{name}': {error}"))),
         }
     }
 
@@ -433,7 +434,7 @@ impl OutFile {
     pub fn write(self, text: &[u8]) -> Result<(), Failure> {
         let OutFile { what, name, file } = self;
         file.map_or_else(|| io::stderr().write_all(text), |mut file| file.write_all(text))
-            .map_err(|error| Failure::own(format!("cannot write {what} to '{name}': {error}")))
+            .map_err(|error| Failure::own(format!("{what} '{name}': {error}")))
     }
 }
 

@@ -145,11 +145,12 @@ impl Model {
     }
 
     /// The pages that there were when pages came back: of a budget that grew meanwhile fewer than
-    /// in the end.
+    /// in the end. What was not managed was less, mostly, than it was at most.
     fn seen_pages(&self) -> f64 {
+        let last = self.all_pages(self.measured.budget);
         match self.processes.as_slice() {
-            [process] => process.limit,
-            _ => self.all_pages(self.measured.budget),
+            [process] => process.limit.min(last),
+            _ => last,
         }
     }
 

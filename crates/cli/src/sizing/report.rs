@@ -231,12 +231,12 @@ pub mod tests {
     #[test]
     fn a_table_has_the_curve_and_what_is_to_be_known_of_it() {
         let text = looped().text();
-        assert!(text.starts_with("overspill: sort took 2.00 s in 20 MiB: it had 68 MiB at most; "));
+        assert!(text.starts_with("overspill: sort took 2.0 s in 20 MiB: it had 68 MiB at most; "));
         let line = text.lines().find(|line| line.trim_start().starts_with("68 MiB")).unwrap();
-        let marks = "+0 %  1.00 s  1.00 s  the knee, at most 5 % more, at most 10 % more, at most";
+        let marks = "+0 %  1.0 s  1.0 s  the knee, at most 5 % more, at most 10 % more, at most";
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words(line).contains(&words(marks)), "{line}");
-        assert!(text.lines().any(|line| words(line).starts_with("20 MiB 80,000 0 2.00 s +100 %")));
+        assert!(text.lines().any(|line| words(line).starts_with("20 MiB 80,000 0 2.0 s +100 %")));
         assert!((8..16).contains(&text.lines().count()), "{text}");
         assert_eq!(looped().automatic(), Bytes(68 << 20));
     }
