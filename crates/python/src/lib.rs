@@ -6,8 +6,8 @@
 //! allocator, which gives the memory back, and keeps the pool alive until then. What users see is
 //! in Python, in `python/overspill`.
 //!
-//! From the ground up: [`blocks`], the memory that is given out; [`fork`]; [`owner`], who keeps a
-//! pool open; [`numpy`], the allocator; [`failure`], exceptions; [`pool`], the class.
+//! From the ground up: `blocks`, the memory that is given out; `fork`; `owner`, who keeps a
+//! pool open; `numpy`, the allocator; `failure`, exceptions; `pool`, the class.
 
 mod blocks;
 mod failure;
