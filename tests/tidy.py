@@ -35,7 +35,7 @@ FLOORS = {
         "fault_path", "probe", "lib",
     ],
     "crates/preload": [
-        "sys", "route", "config", "own_stack", "heap", "image", "pool", "dormant", "remote",
+        "sys", "route", "code", "config", "own_stack", "heap", "image", "pool", "dormant", "remote",
         "data_end", "memory", "load", "userfaultfd", "nested",
         "robust", "signals", "stubs", "trap", "calls", "streams", "sandbox", "delivery", "gate",
         "map", "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall",

@@ -32,16 +32,13 @@ fn len() -> usize {
     MOST.min(pool::window().len() / PART) & !(PAGE_SIZE - 1)
 }
 
-/// Whether what the program gets is managed memory.
+/// Whether what the program gets is managed memory: it is from the first use on, or never.
 pub fn is_managed() -> bool {
-    if START.load(Relaxed) != 0 || !tls::is_program() {
-        return tls::is_program();
-    }
-    if !IS_KERNELS.load(Relaxed) {
+    if tls::is_program() && START.load(Relaxed) == 0 && !IS_KERNELS.load(Relaxed) {
         dormant::wake();
         IS_KERNELS.store(!pool::exists(), Relaxed);
     }
-    !IS_KERNELS.load(Relaxed)
+    tls::is_program() && !IS_KERNELS.load(Relaxed)
 }
 
 /// Moves the end to an address, if there is room; where it is then. For memory that is managed.

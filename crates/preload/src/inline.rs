@@ -11,10 +11,9 @@
 //! - [`SEEN`] are the calls that the engine must see, [`FOLLOWED`] those whose pointers may hide
 //!   others. The rest are made as they are, and stopped for their addresses as anybody's
 //!   ([`crate::trap`]).
-//! - A number that comes from elsewhere is looked at when it is there, in a stub beside the
-//!   executable ([`crate::stubs`]): that of a function that makes any call (`syscall` of a C
-//!   library, Go's `syscall` package), or one that a loop keeps in a register. Calls in libraries
-//!   are not found. The filter stops those that change managed mappings for their address.
+//! - [`sites`] finds where they are made. A number that is not in the code is looked at when it is
+//!   there, in a stub beside the executable ([`crate::stubs`]). Calls in libraries are not found.
+//!   The filter stops those that change managed mappings for their address.
 //! - Threads that are made so have no storage of the C library's: [`overspill_os::foreign`].
 //! - A call that turns out to be nobody's business is made where it stands, with its number
 //!   ([`again`]).
@@ -22,8 +21,10 @@
 //! Every process is looked at when it wakes; one without libraries when it starts ([`maps`]), since
 //! nothing else may wake it.
 
+use crate::code::SYSCALL;
 use crate::exec::tracee;
-use crate::memory::{self, touch::follows, touch::touch, vectors};
+use crate::memory::touch::{follows, touch};
+use crate::memory::{self, vectors};
 use crate::route::pages_touched;
 use crate::signals::registers::Registers;
 use crate::signals::{self, altstack, masks};
@@ -34,7 +35,7 @@ use crate::{
 };
 use overspill_os::foreign::{self, Beginning, Begun};
 use overspill_os::{Errno, confined, pointer, seccomp, tls};
-use sites::{SYSCALL_BYTES, Site};
+use sites::Site;
 use std::ffi::c_int;
 use syscalls::{Sysno, raw_syscall};
 
@@ -305,7 +306,7 @@ const AGAIN: Errno = Errno::NOTRECOVERABLE;
 /// The call is made once more, with its own number, where it stands.
 fn again(registers: &mut Registers<'_>, number: usize) {
     registers.set(libc::REG_RAX, number);
-    registers.set(libc::REG_RIP, registers.get(libc::REG_RIP) - SYSCALL_BYTES);
+    registers.set(libc::REG_RIP, registers.get(libc::REG_RIP) - SYSCALL.len());
 }
 
 /// What a C function has returned.

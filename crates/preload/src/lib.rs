@@ -40,6 +40,7 @@
 
 mod alloc;
 mod calls;
+mod code;
 mod config;
 mod credentials;
 mod data_end;

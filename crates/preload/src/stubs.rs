@@ -8,7 +8,7 @@
 //!
 //! The stubs lie below the executable, where a jump reaches them.
 
-use crate::signals::masks::{JUMP_BYTES, jump, moved};
+use crate::code::{JUMP_BYTES, SYSCALL, jump, moved};
 use crate::{image, sys};
 use overspill_os::{Errno, PAGE_SIZE, seccomp};
 use std::ops::Range;
@@ -60,8 +60,6 @@ pub struct Call {
     /// Bytes behind it.
     pub behind: usize,
 }
-
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 impl Call {
     /// Its bytes.

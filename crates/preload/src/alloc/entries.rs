@@ -15,7 +15,7 @@
 //! as little as they do without us. A C library that dlmopen loads into a namespace of its own
 //! stays as it is: there everybody calls that one. Where code may not be changed nothing is.
 
-use crate::signals::masks::{JUMP_BYTES, jump};
+use crate::code::{JUMP_BYTES, jump};
 use crate::{alloc, image, sys};
 use overspill_os::{PAGE_SIZE, beside};
 use std::ffi::{CStr, c_int, c_void};

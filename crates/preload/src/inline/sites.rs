@@ -10,6 +10,7 @@
 //! The code is read from its file: what was read in memory would count as the program's from then
 //! on.
 
+use crate::code::{SYSCALL, is_jumped_to, syscalls};
 use crate::image;
 use crate::signals::masks;
 use crate::stubs::Call;
@@ -19,8 +20,6 @@ use syscalls::Sysno;
 /// `mov eax, number` and `mov rax, number`: what comes before the number, of 32 bits.
 const LOADS: [&[u8]; 2] = [&[0xb8], &[0x48, 0xc7, 0xc0]];
 const NUMBER_BYTES: usize = 4;
-/// Bytes of a `syscall`.
-pub const SYSCALL_BYTES: usize = 2;
 /// `xor eax, eax` and `mov al, 56`: clone(2) in musl.
 const CLONE_BY_BYTE: [u8; 4] = [0x31, 0xc0, 0xb0, 56];
 /// `xor eax, eax`: read(2), which nobody has to see.
@@ -183,13 +182,13 @@ fn site(code: &[u8], syscall: usize, is_replaced: impl Fn(u32) -> bool) -> Optio
         return Some(Site::Call(Call { at, before: syscall - at, behind: 0 }));
     }
     let is_zero = straight_from(code, syscall, &ZERO).is_some();
-    let behind = syscall + SYSCALL_BYTES;
+    let behind = syscall + SYSCALL.len();
     let rest = code.get(behind..)?;
     let asked = ASKED.iter().find(|bytes| rest.starts_with(bytes)).map(|bytes| bytes.len());
     let is_handed_on = || rest.starts_with(&HANDED_ON) && rest.get(HANDED_ON.len()) == Some(&CALL);
     let taken = asked.or_else(|| is_handed_on().then_some(HANDED_ON.len()))?;
     let call = Call { at: syscall, before: 0, behind: taken };
-    (!is_zero && !masks::is_jumped_to(code, behind)).then_some(Site::Call(call))
+    (!is_zero && !is_jumped_to(code, behind)).then_some(Site::Call(call))
 }
 
 /// Room for code, which goes when it has been looked at: pages of the heap would stay.
@@ -241,7 +240,7 @@ pub fn find(executable: &image::Executable, is_replaced: impl Fn(u32) -> bool + 
         let first = if done == 0 { 0 } else { AROUND };
         let looked_at = first..if is_last { len } else { len - AROUND };
         let chunk = &bytes[..len];
-        let calls = masks::syscalls(chunk).filter(|at| looked_at.contains(at));
+        let calls = syscalls(chunk).filter(|at| looked_at.contains(at));
         let sites = calls.filter_map(|at| site(chunk, at, is_replaced));
         found.extend(sites.map(|site| site.moved(code.start + done)));
         if is_last {
