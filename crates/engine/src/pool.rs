@@ -1,8 +1,9 @@
-//! A pool and its regions: the library's face.
+//! A pool: the library's face.
 
 #[cfg(feature = "allocator-api2")]
 mod allocator;
 mod builder;
+mod region;
 mod vec;
 
 use crate::base::psi::SHORTEST;
@@ -14,17 +15,16 @@ use crate::engine::Engine;
 use crate::error::Error;
 pub use crate::space::MapFlags;
 use crate::stats::{Counter, Snapshot, Stats};
-use crate::units::{Bytes, PAGE_SIZE};
+use crate::units::Bytes;
 #[cfg(feature = "allocator-api2")]
 pub use allocator::PoolAllocator;
 pub use builder::Builder;
 use overspill_os::directory::Directory;
-use overspill_os::region::OwnedRange;
 pub use overspill_os::region::Plain;
-use overspill_os::vm::{Prot, advice};
+use overspill_os::vm::Prot;
 use overspill_os::{Errno, signal};
-use std::marker::PhantomData;
-use std::ops::{ControlFlow, Deref, DerefMut, Range};
+pub use region::{Advice, Region};
+use std::ops::{ControlFlow, Range};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -131,10 +131,7 @@ impl Pool {
     /// # Errors
     /// ENOMEM when the window has no room for it, EINVAL for none.
     pub fn map_of<T: Plain>(&self, count: usize) -> Result<Region<'_, T>, Errno> {
-        let len = Region::<T>::len_of(count)?;
-        let start = self.mmap(None, len, Prot::READ_WRITE, MapFlags::default())?;
-        let memory = OwnedRange::new(start..start + len);
-        Ok(Region { memory, pool: self, values: PhantomData })
+        Region::map(self, count)
     }
 
     /// An empty vector in memory of the pool.
@@ -503,133 +500,6 @@ impl Drop for Pool {
         }
         self.engine.base.wake.stop();
         self.engine.memory.places.all().for_each(signal::release_window);
-    }
-}
-
-/// Memory of a pool, dropped with this value. It is a slice of its values, of bytes unless others
-/// were asked for ([`Pool::map_of`]).
-#[derive(Debug)]
-pub struct Region<'a, T = u8> {
-    memory: OwnedRange,
-    pool: &'a Pool,
-    values: PhantomData<T>,
-}
-
-impl<T: Plain> Region<'_, T> {
-    /// The bytes of so many values.
-    fn len_of(count: usize) -> Result<usize, Errno> {
-        count.checked_mul(size_of::<T>()).ok_or(Errno::NOMEM)
-    }
-
-    /// Has `count` values from now on: those that there are stay, others are zero. The memory may
-    /// move, which copies nothing.
-    ///
-    /// # Errors
-    /// ENOMEM when the window has no room for it, EINVAL for none; then it is as before.
-    pub fn resize(&mut self, count: usize) -> Result<(), Errno> {
-        const MAY_MOVE: u32 = 1;
-        let (old, len) = (self.memory.range(), Self::len_of(count)?);
-        let start = self.pool.mremap(old, len, MAY_MOVE, 0)?;
-        self.memory = OwnedRange::new(start..start + len);
-        Ok(())
-    }
-}
-
-impl<T: Plain> Deref for Region<'_, T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        self.memory.as_slice()
-    }
-}
-
-impl<T: Plain> DerefMut for Region<'_, T> {
-    fn deref_mut(&mut self) -> &mut [T] {
-        self.memory.as_mut_slice()
-    }
-}
-
-impl<T> Region<'_, T> {
-    /// The memory as a slice of plain values.
-    pub fn as_slice<V: Plain>(&self) -> &[V] {
-        self.memory.as_slice()
-    }
-
-    /// The memory as a slice of plain values, to write.
-    pub fn as_mut_slice<V: Plain>(&mut self) -> &mut [V] {
-        self.memory.as_mut_slice()
-    }
-
-    /// Its addresses.
-    pub fn range(&self) -> Range<usize> {
-        self.memory.range()
-    }
-
-    /// The addresses of a range of its bytes.
-    fn part(&self, bytes: Range<usize>) -> Result<Range<usize>, Errno> {
-        let all = self.range();
-        let inside = bytes.start <= bytes.end && bytes.end <= all.len();
-        // Whole pages: what lies beside shares their fate.
-        let start = all.start + bytes.start / PAGE_SIZE * PAGE_SIZE;
-        inside.then(|| start..all.start + bytes.end).ok_or(Errno::INVAL)
-    }
-
-    /// Says what is going to happen to the pages of a range of bytes; their content stays.
-    ///
-    /// # Errors
-    /// EINVAL when the range does not lie in the region, or pages of it are pinned that are to go.
-    pub fn advise(&self, bytes: Range<usize>, what: Advice) -> Result<(), Errno> {
-        let what = match what {
-            Advice::Cold => advice::COLD,
-            Advice::PageOut => advice::PAGEOUT,
-            Advice::WillNeed => advice::WILLNEED,
-        };
-        self.pool.madvise(self.part(bytes)?, what)
-    }
-
-    /// Brings stored pages of a range of bytes into memory, as many as there is room for without
-    /// reclaim: [`Advice::WillNeed`].
-    ///
-    /// # Errors
-    /// EINVAL when the range does not lie in the region.
-    pub fn prefetch(&self, bytes: Range<usize>) -> Result<(), Errno> {
-        self.advise(bytes, Advice::WillNeed)
-    }
-
-    /// Brings the pages of a range of bytes into memory and keeps them there, as mlock does.
-    ///
-    /// # Errors
-    /// EINVAL when the range does not lie in the region; ENOMEM when more than half of the budget
-    /// would be pinned, or more than RLIMIT_MEMLOCK allows.
-    pub fn pin(&self, bytes: Range<usize>) -> Result<(), Errno> {
-        self.pool.mlock(self.part(bytes)?, false)
-    }
-
-    /// Lets them go again.
-    ///
-    /// # Errors
-    /// EINVAL when the range does not lie in the region.
-    pub fn unpin(&self, bytes: Range<usize>) -> Result<(), Errno> {
-        self.pool.munlock(self.part(bytes)?)
-    }
-}
-
-/// What is going to happen to pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Advice {
-    /// They are not needed soon: they leave first when room is needed (MADV_COLD).
-    Cold,
-    /// They are not needed for long: they leave now (MADV_PAGEOUT).
-    PageOut,
-    /// They are needed soon (MADV_WILLNEED).
-    WillNeed,
-}
-
-impl<T> Drop for Region<'_, T> {
-    fn drop(&mut self) {
-        #[cfg(debug_assertions)]
-        self.pool.check();
-        let _ = self.pool.munmap(self.memory.range());
     }
 }
 
