@@ -43,8 +43,9 @@ FLOORS = {
     ],
     "crates/c": ["error", "pools", "fork", "options", "calls", "lib"],
     "crates/cli": [
-        "failure", "signals", "swap", "memory", "outside", "rundir", "report",
-        "unmanaged", "control", "sizing", "args", "program", "env", "commands", "lib", "main",
+        "failure", "signals", "out", "swap", "memory", "outside", "rundir", "report",
+        "unmanaged", "control", "sizing", "args", "program", "env", "launch", "commands", "lib",
+        "main",
     ],
     "crates/python": ["blocks", "fork", "owner", "numpy", "failure", "pool", "lib"],
     "crates/engine": [

@@ -1,11 +1,12 @@
 //! The `overspill` command, which its program calls ([`main`]).
 //!
 //! From the bottom up, each knowing only those before it: [`failure`] (every refusal), [`signals`],
-//! [`swap`] and [`memory`] (devices and budget), [`outside`] (memory of which the job's processes
-//! do not know), [`rundir`] (where statistics are kept), [`report`] and [`unmanaged`] (what is said
-//! at the end), [`control`] (the socket by which other commands reach a job), [`sizing`] (how much
-//! memory a job needs), [`args`] (the command line), [`program`] (the program and the preload
-//! library), [`mod@env`] (what the library is told), [`commands`].
+//! [`out`] (where what is told goes), [`swap`] and [`memory`] (devices and budget), [`outside`]
+//! (memory of which the job's processes do not know), [`rundir`] (where statistics are kept),
+//! [`report`] and [`unmanaged`] (what is said at the end), [`control`] (the socket by which other
+//! commands reach a job), [`sizing`] (how much memory a job needs), [`args`] (the command line),
+//! [`program`] (the program and the preload library), [`mod@env`] (what the library is told),
+//! [`launch`] (a program that is run), [`commands`].
 
 #![forbid(unsafe_code)]
 // Hardly anything is public; the documentation is for those who work on it.
@@ -16,7 +17,9 @@ mod commands;
 mod control;
 mod env;
 mod failure;
+mod launch;
 mod memory;
+mod out;
 mod outside;
 mod program;
 mod report;

@@ -47,6 +47,11 @@ pub fn settled(probe: &Probe, fault: FaultDelivery) -> Result<FaultDelivery, Str
     Ok(if both { FaultDelivery::Auto } else { way })
 }
 
+/// The same on this machine.
+pub fn settled_here(fault: FaultDelivery) -> Result<FaultDelivery, Failure> {
+    settled(&overspill_os::probe::probe(), fault).map_err(Failure::own)
+}
+
 /// Whether faults can be served in this way; the error says what to change.
 fn requirement(probe: &Probe, fault: FaultDelivery) -> Result<(), String> {
     if !probe.user_faults() {

@@ -1,50 +1,23 @@
-//! `overspill run`: everything checked, the program started, waited for, and reported on.
+//! `overspill run`: everything checked, the program run, and reported on.
 
 use super::probe;
-use crate::args::{FaultDelivery, Memory, RunArgs, Ways};
-use crate::control::Control;
-use crate::control::job::Job;
-use crate::control::sockets::Variables;
-use crate::env::Settings;
+use crate::args::{Memory, RunArgs};
 use crate::failure::{Failure, UNMANAGED, say};
+use crate::launch::Checked;
 use crate::memory::MemoryLimits;
-use crate::program::{self, Program, preload};
-use crate::rundir::{RunDir, Tree, leftovers};
-use crate::signals::Signals;
+use crate::out::{OutFile, tell};
 use crate::sizing::profile::Profiles;
-use crate::sizing::report::Report;
 use crate::sizing::watch::Watch;
-use crate::{report, sizing, swap, unmanaged};
-use overspill::config::{Config, SwapList, SwapSpec};
+use crate::{report, sizing};
+use overspill::config::Config;
 use overspill::units::Bytes;
-use overspill_os::{descriptors, seccomp};
-use rustix::param::clock_ticks_per_second;
-use rustix::process::{Pid, Resource, getrlimit};
-use rustix::rand::{GetRandomFlags, getrandom};
-use serde::Serialize;
 use std::env::var_os;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
-use std::process::{Command, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-/// What loads a static program, what that takes for the program, and the variable that names the
-/// file.
-const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
-const STAND_IN: &str = "libdl.so.2";
-const STATIC: &str = "OVERSPILL_STATIC";
-
-/// Added to the number of the signal that killed the program, as shells do.
-const KILLED_BY: i32 = 128;
 
 /// Runs the subcommand; returns the exit status.
 pub fn run(args: RunArgs) -> Result<u8, Failure> {
     // 1. Everything that can be refused is refused before the program starts.
-    let fault = settled(&args.ways)?;
+    let fault = probe::settled_here(args.ways.fault)?;
     let memory = match args.memory {
         Some(Memory::Auto) => Some(profiled(&args.command)?),
         Some(Memory::Size(memory)) => Some(memory),
@@ -75,11 +48,6 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     })
 }
 
-/// How faults reach the engine here.
-pub fn settled(ways: &Ways) -> Result<FaultDelivery, Failure> {
-    probe::settled(&overspill_os::probe::probe(), ways.fault).map_err(Failure::own)
-}
-
 /// The budget of a command that `overspill size` has found.
 fn profiled(command: &[OsString]) -> Result<Bytes, Failure> {
     let Some(profiles) = Profiles::find(|name| var_os(name)) else {
@@ -87,197 +55,6 @@ fn profiled(command: &[OsString]) -> Result<Bytes, Failure> {
         return Err(sizing::profile::missing(command, nowhere));
     };
     Ok(profiles.load(command)?.automatic())
-}
-
-/// A program that can be run, as far as that is known before it starts.
-pub struct Checked<'a> {
-    memory: Bytes,
-    swap: Vec<SwapSpec>,
-    set: String,
-    window: Bytes,
-    fault: FaultDelivery,
-    strict: bool,
-    library: preload::Library,
-    program: Program,
-    command: &'a [OsString],
-}
-
-/// How a program ended.
-pub struct Ended {
-    /// Its exit status.
-    pub status: u8,
-    pub tree: Tree,
-    pub elapsed: Duration,
-    /// Processor time of the program and the children that it waited for.
-    program: Duration,
-    /// Whether no more was left unmanaged than is to be expected.
-    is_managed: bool,
-}
-
-impl Ended {
-    /// How much memory a command needs, that was watched.
-    pub fn sized(&self, watch: &Watch, command: &[OsString]) -> Report {
-        let measured = watch.measured(&self.tree, self.elapsed, self.program);
-        Report::new(sizing::profile::words(command), &self.tree, measured)
-    }
-}
-
-impl<'a> Checked<'a> {
-    /// A command with a budget, or why it cannot be run.
-    pub fn new(
-        ways: &Ways,
-        fault: FaultDelivery,
-        memory: Bytes,
-        strict: bool,
-        command: &'a [OsString],
-    ) -> Result<Checked<'a>, Failure> {
-        let swap = devices(ways)?;
-        let set = ways.set.join(",");
-        let window = check_address_space(&set, memory, getrlimit(Resource::As).current)?;
-        let executable = std::env::current_exe()
-            .map_err(|error| Failure::own(format!("cannot find itself: {error}")))?;
-        let library = preload::find(var_os("OVERSPILL_PRELOAD"), &executable)?;
-        let program = program::check(command, &library)?;
-        check_static(&program, fault)?;
-        Ok(Checked { memory, swap, set, window, fault, strict, library, program, command })
-    }
-
-    /// Runs it, with an eye on it if it is to be watched.
-    pub fn run(self, mut watch: Option<&mut Watch>) -> Result<Ended, Failure> {
-        // 1. A directory for the statistics, removed however this ends.
-        leftovers::sweep();
-        let (variables, unfit) = Variables::read(|name| var_os(name)).fit();
-        unfit.iter().for_each(|sentence| say(sentence));
-        let run_dir = RunDir::create(variables.xdg.clone())?;
-        let path = run_dir.path().to_owned();
-        let run_dir = Arc::new(Mutex::new(run_dir));
-        let lock = || run_dir.lock().unwrap_or_else(PoisonError::into_inner);
-
-        // 2. Other commands may look at it and change its budget while it runs.
-        let (job, control) = control(&run_dir, self.memory, &self.swap, &variables)?;
-
-        // 3. The program runs; signals are caught first, so that none is lost on the way.
-        let settings = Settings {
-            memory: self.memory,
-            swap: &self.swap,
-            fault: self.fault,
-            set: &self.set,
-            run_dir: &path,
-            window: window_place(self.window)?,
-            library: &self.library.path,
-            strict: self.strict,
-        };
-        let mut signals = Signals::catch()
-            .map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
-        let start = Instant::now();
-        descriptors::make_room();
-        let spawned = command(&self.program, self.command, &settings).spawn();
-        let mut child = spawned.map_err(|error| cannot_start(&self.program.path, &error))?;
-        let pid = Pid::from_raw(child.id() as i32).expect("a child has a process id");
-        let tick = || follow(&mut lock(), watch.as_deref_mut(), job.as_deref());
-        let waited = signals.wait(pid, tick, |pid| lock().process_killed(pid));
-        let elapsed = start.elapsed();
-        let program = processor_time(child.id());
-        let waited = waited.and_then(|()| child.wait());
-        let status = waited
-            .map_err(|error| Failure::own(format!("cannot wait for the program: {error}")))?;
-
-        // 4. What it leaves.
-        drop(control);
-        let tree = finish(&mut lock());
-        let is_managed = tell_unmanaged(&tree, status, &self.program.path, &self.library.path);
-        Ok(Ended { status: exit_status(status), tree, elapsed, program, is_managed })
-    }
-}
-
-/// Does what is due while the program runs; how long it is until something is.
-fn follow(run_dir: &mut RunDir, watch: Option<&mut Watch>, job: Option<&Job>) -> Duration {
-    let pause = run_dir.follow();
-    let Some(watch) = watch else { return pause };
-    let set = |memory| {
-        job.inspect(|job| _ = job.set(memory));
-    };
-    pause.min(watch.look(run_dir, set))
-}
-
-/// Processor time of a child that has ended and was not waited for, with that of its own.
-fn processor_time(pid: u32) -> Duration {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // PID (NAME) STATE ...; the name may hold anything. Fields 14 to 17 of proc_pid_stat(5).
-    let fields = text.rsplit_once(") ").map_or("", |(_, rest)| rest).split_ascii_whitespace();
-    let ticks: u64 = fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
-    Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64)
-}
-
-/// A static program makes system calls by instructions of its own, which only signals tell.
-fn check_static(program: &Program, fault: FaultDelivery) -> Result<(), Failure> {
-    if !program.is_static || fault != FaultDelivery::Thread {
-        return Ok(());
-    }
-    let name = program.path.display();
-    Err(Failure::own(format!(
-        "'{name}' is statically linked, so its memory is managed with faults by signal only: use \
-         --fault signal, or a dynamically linked build of it"
-    )))
-}
-
-/// Says what was not managed; whether that was no more than is to be expected.
-fn tell_unmanaged(tree: &Tree, status: ExitStatus, program: &Path, library: &Path) -> bool {
-    // A library that could not begin has said why.
-    const COULD_NOT_BEGIN: i32 = 125;
-    if !tree.begun && status.code() != Some(COULD_NOT_BEGIN) {
-        let (program, library) = (program.display(), library.display());
-        say(&format!(
-            "'{program}' ran without overspill, its memory unmanaged: the dynamic loader did not \
-             start {library}"
-        ));
-    }
-    let much = unmanaged::sentence(tree);
-    much.iter().for_each(|sentence| say(sentence));
-    tree.begun && much.is_none()
-}
-
-/// The program with its arguments, and an environment that says what the library is to do.
-///
-/// A static program is loaded by the library, which the dynamic loader loads.
-fn command(program: &Program, words: &[OsString], settings: &Settings<'_>) -> Command {
-    let mut command;
-    if program.is_loaded {
-        command = Command::new(LOADER);
-        command.arg(STAND_IN).args(words).env(STATIC, &program.path);
-    } else {
-        command = Command::new(&program.path);
-        command.arg0(&words[0]).args(&words[1..]);
-    }
-    for (name, value) in settings.changes(var_os("LD_PRELOAD").as_deref()) {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command
-}
-
-/// Takes in what the processes have left, passes on what they have reported, and removes the
-/// directory.
-fn finish(run_dir: &mut RunDir) -> Tree {
-    run_dir.wait_for_engines();
-    let tree = run_dir.finish();
-    tell(&run_dir.reports());
-    for (name, pid) in run_dir.orphaned() {
-        say(&format!(
-            "'{name}' (pid {pid}) was killed, as somebody killed the process beside it that holds \
-             its memory: spare those called 'overspill'"
-        ));
-    }
-    // A connection may hold on to it.
-    run_dir.remove();
-    tree
-}
-
-/// Writes to the standard error. As in [`say`]: one that is closed or full is no reason to stop.
-pub fn tell(text: &[u8]) {
-    let _ = io::stderr().write_all(text);
 }
 
 fn budget(asked: Option<Bytes>, limits: MemoryLimits) -> Result<Bytes, Failure> {
@@ -302,164 +79,9 @@ fn budget(asked: Option<Bytes>, limits: MemoryLimits) -> Result<Bytes, Failure> 
     }
 }
 
-/// The job, and its control socket. A job runs without either, unless the user has said where the
-/// socket is to be.
-fn control(
-    run_dir: &Arc<Mutex<RunDir>>,
-    memory: Bytes,
-    swap: &[SwapSpec],
-    variables: &Variables,
-) -> Result<(Option<Arc<Job>>, Option<Control>), Failure> {
-    let job = Job::create(run_dir, memory, swap).map(Arc::new).map_err(|error| {
-        Failure::own(format!("cannot make a file for the job's processes: {error}"))
-    });
-    let control = job.as_ref().map_err(Failure::clone);
-    match control.and_then(|job| Control::open(job, variables)) {
-        Ok(control) => Ok((job.ok(), Some(control))),
-        Err(failure) if variables.own.is_some() => Err(failure),
-        Err(failure) => {
-            say(&format!(
-                "other commands, such as `overspill stat`, will not reach this job: {}",
-                failure.sentence
-            ));
-            Ok((job.ok(), None))
-        }
-    }
-}
-
-fn devices(ways: &Ways) -> Result<Vec<SwapSpec>, Failure> {
-    if ways.no_swap {
-        return Ok(Vec::new());
-    }
-    if !ways.swap.is_empty() {
-        return ways.swap.iter().flat_map(|SwapList(specs)| specs).map(swap::check).collect();
-    }
-    match swap::default_directory(var_os("TMPDIR")) {
-        Some(dir) => Ok(vec![swap::check(&SwapSpec::new(dir))?]),
-        None => {
-            say("neither $TMPDIR nor /var/tmp is a writable directory on a disk, so memory is \
-                 only compressed: name one with --swap, or say --no-swap");
-            Ok(Vec::new())
-        }
-    }
-}
-
-/// The window of managed addresses must fit under the limit of the shell's `ulimit -v`; its size.
-fn check_address_space(set: &str, memory: Bytes, limit: Option<u64>) -> Result<Bytes, Failure> {
-    let mut config = Config { memory, ..Config::default() };
-    config.apply_settings(set).map_err(|bad| Failure::usage(bad.to_string()))?;
-    let window = config.window_bytes();
-    match limit {
-        Some(limit) if limit < window.0 => Err(Failure::own(format!(
-            "the address-space limit of {} is below the {} that managed memory reserves: raise it \
-             with ulimit -v unlimited, or reserve less with --set window=SIZE",
-            Bytes(limit),
-            window
-        ))),
-        _ => Ok(window),
-    }
-}
-
-/// Where the window of the job begins: anywhere, as the kernel puts memory anywhere; always at the
-/// same place where the kernel is told not to (`setarch -R`).
-fn window_place(window: Bytes) -> Result<usize, Failure> {
-    /// A window has a little more than its size.
-    const MORE: u64 = 1 << 30;
-    const ADDR_NO_RANDOMIZE: u32 = 0x0004_0000;
-    let personality = fs::read_to_string("/proc/self/personality").unwrap_or_default();
-    let personality = u32::from_str_radix(personality.trim(), 16).unwrap_or(0);
-    let mut random = [0; 8];
-    if personality & ADDR_NO_RANDOMIZE == 0 {
-        getrandom(&mut random, GetRandomFlags::empty())
-            .map_err(|error| Failure::own(format!("cannot get a random number: {error}")))?;
-    }
-    Ok(seccomp::place((window.0 + MORE) as usize, u64::from_ne_bytes(random)))
-}
-
-fn cannot_start(program: &Path, error: &io::Error) -> Failure {
-    let program = program.display();
-    let sentence = format!("cannot start '{program}': {error}");
-    match error.kind() {
-        ErrorKind::NotFound => Failure::not_found(sentence),
-        // EACCES, ENOEXEC, ELOOP, ETXTBSY: the file is there, and exec refuses it.
-        _ if [13, 8, 40, 26].contains(&error.raw_os_error().unwrap_or(0)) => {
-            Failure::not_executable(sentence)
-        }
-        _ => Failure::own(sentence),
-    }
-}
-
-fn exit_status(status: ExitStatus) -> u8 {
-    let status = status.code().or_else(|| status.signal().map(|signal| KILLED_BY + signal));
-    status.map_or(crate::failure::OWN, |status| status as u8)
-}
-
-/// Where what is told goes, opened before the program starts.
-#[derive(Debug)]
-pub struct OutFile {
-    /// What is said where it cannot be written, before its name.
-    what: &'static str,
-    name: String,
-    /// None for standard error.
-    file: Option<File>,
-}
-
-impl OutFile {
-    pub fn statistics(path: &Path) -> Result<OutFile, Failure> {
-        OutFile::create("cannot write statistics to", path)
-    }
-
-    pub fn report(path: &Path) -> Result<OutFile, Failure> {
-        OutFile::create("cannot write the report to", path)
-    }
-
-    fn create(what: &'static str, path: &Path) -> Result<OutFile, Failure> {
-        let name = path.display().to_string();
-        // Opening /dev/stderr would fail where it is a socket, and truncate where it is a file.
-        if path == Path::new("/dev/stderr") {
-            return Ok(OutFile { what, name, file: None });
-        }
-        match File::create(path) {
-            Ok(file) => Ok(OutFile { what, name, file: Some(file) }),
-            Err(error) => Err(Failure::own(format!("{what} '{name}': {error}"))),
-        }
-    }
-
-    pub fn write_json(self, value: &impl Serialize) -> Result<(), Failure> {
-        let text =
-            serde_json::to_string_pretty(value).expect("counters are numbers and names") + "\n";
-        self.write(text.as_bytes())
-    }
-
-    pub fn write(self, text: &[u8]) -> Result<(), Failure> {
-        let OutFile { what, name, file } = self;
-        file.map_or_else(|| io::stderr().write_all(text), |mut file| file.write_all(text))
-            .map_err(|error| Failure::own(format!("{what} '{name}': {error}")))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::{NOT_EXECUTABLE, NOT_FOUND, OWN};
-
-    #[test]
-    fn exit_statuses_are_those_of_shells() {
-        assert_eq!(exit_status(ExitStatus::from_raw(0)), 0);
-        assert_eq!(exit_status(ExitStatus::from_raw(7 << 8)), 7);
-        assert_eq!(exit_status(ExitStatus::from_raw(15)), 143);
-        assert_eq!(exit_status(ExitStatus::from_raw(11 | 0x80)), 139, "with a core dump");
-    }
-
-    #[test]
-    fn refusals_of_exec_have_their_status() {
-        let status =
-            |errno| cannot_start(Path::new("/x"), &io::Error::from_raw_os_error(errno)).status;
-        assert_eq!(
-            (status(2), status(13), status(8), status(11)),
-            (NOT_FOUND, NOT_EXECUTABLE, NOT_EXECUTABLE, OWN)
-        );
-    }
 
     #[test]
     fn the_budget_is_what_was_asked_for_or_three_quarters() {
@@ -471,19 +93,5 @@ mod tests {
             budget(None, small).unwrap_err().sentence.contains("smallest possible budget is 4 MiB")
         );
         assert!(budget(None, MemoryLimits::default()).unwrap_err().sentence.contains("--memory"));
-    }
-
-    #[test]
-    fn the_window_must_fit_in_the_address_space() {
-        // As much as a window has that is in proportion to the budget, if that is so here.
-        let memory = Bytes(32 << 30);
-        assert_eq!(check_address_space("", memory, None), Ok(Bytes(1 << 40)));
-        let refusal = check_address_space("", memory, Some(1 << 35)).unwrap_err();
-        assert!(
-            refusal.status == OWN && refusal.sentence.contains("below the 1 TiB"),
-            "{}",
-            refusal.sentence
-        );
-        assert_eq!(check_address_space("window=16G", memory, Some(1 << 35)), Ok(Bytes(16 << 30)));
     }
 }

@@ -1,8 +1,10 @@
 //! `overspill size`: a program is run in little memory, and how much it needs is told.
 
-use super::run::{Checked, OutFile, settled, tell};
+use super::probe;
 use crate::args::SizeArgs;
 use crate::failure::{Failure, say};
+use crate::launch::Checked;
+use crate::out::{OutFile, tell};
 use crate::sizing;
 use crate::sizing::profile::Profiles;
 use crate::sizing::report::Report;
@@ -12,7 +14,7 @@ use std::env::var_os;
 /// Runs the subcommand; returns the exit status.
 pub fn run(args: &SizeArgs) -> Result<u8, Failure> {
     // 1. Everything that can be refused is refused before the program starts.
-    let fault = settled(&args.ways)?;
+    let fault = probe::settled_here(args.ways.fault)?;
     let memory = args.memory.unwrap_or(Watch::first());
     let checked = Checked::new(&args.ways, fault, memory, false, &args.command)?;
     let json = args.json.as_deref().map(OutFile::report).transpose()?;
