@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+from cases.tools import SQL
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PYTHON = "/usr/bin/python3"
 # Where the budgets lie between that of the run and all that it had.
@@ -33,17 +35,7 @@ rows = [(random.random(), i) for i in range(int(sys.argv[1]))]
 rows.sort()
 print(sum(i * (n % 7) for n, (_, i) in enumerate(rows)))
 """
-SQL = """
-pragma temp_store = memory; pragma cache_size = -400000;
-create table t (a integer primary key, b text, c integer);
-insert into t select value, 'row ' || (value * 7919 % 1000003) || printf('%.*c', 300, 'x'),
-  value % 977 from generate_series(1, {count});
-create index i on t (b);
-select count(*), sum(length(b)) from t where b > 'row 5';
-select c, count(*), sum(a) from (select * from t order by b) group by c order by c limit 2;
-update t set b = b || 'x' where c % 3 = 0;
-select count(distinct b) from t;
-"""
+DISTINCT = "select count(distinct b) from t;\n"
 # Types that refer to one another, so that a compiler keeps much in mind.
 SOURCE_HEAD = "#include <map>\n#include <string>\n#include <vector>\n#include <algorithm>\n"
 SOURCE_UNIT = """
@@ -72,7 +64,8 @@ def lines(folder, count):
 def programs(folder, scale):
     """Name and words of each, with what it reads made."""
     lines(folder, int(900_000 * scale))
-    (folder / "script.sql").write_text(SQL.format(count=int(150_000 * scale)))
+    sql = SQL.format(cache=400000, count=int(150_000 * scale)) + DISTINCT
+    (folder / "script.sql").write_text(sql)
     units = (SOURCE_UNIT.format(i=i, m=i % 97 + 1) for i in range(int(120 * scale)))
     (folder / "source.cpp").write_text(SOURCE_HEAD + "".join(units))
     # The compiler proper does not know where the headers are.

@@ -74,12 +74,9 @@ def copy_of_repository(folder):
     folder.run("cp -a input/repository .")
 
 
-def database(folder):
-    count = folder.size(400_000, 50_000)
-    folder.write(
-        "script.sql",
-        f"""
-pragma temp_store = memory; pragma cache_size = -200000;
+#: A table larger than a cache, sorted and changed.
+SQL = """
+pragma temp_store = memory; pragma cache_size = -{cache};
 create table t (a integer primary key, b text, c integer);
 insert into t select value, 'row ' || (value * 7919 % 1000003) || printf('%.*c', 300, 'x'),
   value % 977 from generate_series(1, {count});
@@ -87,10 +84,16 @@ create index i on t (b);
 select count(*), sum(length(b)) from t where b > 'row 5';
 select c, count(*), sum(a) from (select * from t order by b) group by c order by c limit 2;
 update t set b = b || 'x' where c % 3 = 0;
+"""
+
+
+def database(folder):
+    count = folder.size(400_000, 50_000)
+    script = SQL.format(cache=200000, count=count) + """\
 select md5 from (select count(distinct b) as md5 from t);
 vacuum into 'copy.db';
-""",
-    )
+"""
+    folder.write("script.sql", script)
 
 
 GDB = [
