@@ -58,6 +58,22 @@ fn memory_that_is_shared_since_a_fork_counts_once() {
     });
 }
 
+/// Pages that are managed and shared since a fork are one memory, too: a budget with room for two
+/// copies is enough for a process and four children that read them, and nothing leaves memory.
+#[test]
+fn pages_that_are_shared_since_a_fork_count_once() {
+    let program = SCRATCH.program("fork_shares.c");
+    let args = ["--memory", "56M", "--", "env", "READ_ONLY=1", shown(&program)];
+    both("fork_shares", &args, TIME_LIMIT, |fault, outcome, report| {
+        assert_eq!(outcome.status, 0, "{fault}: {outcome:?}");
+        for counter in ["zswpout", "pswpout", "swpcache_in"] {
+            assert_eq!(report.total(counter), 0, "{fault}: {counter}");
+        }
+        assert!(report.total("cow_fault") < 1000, "{fault}: who only reads copies nothing");
+        report.check(false);
+    });
+}
+
 /// What is kept of pages that lie far apart takes little beside them, and counts in the budget.
 #[test]
 fn tables_are_as_sparse_as_the_pages_that_are_touched() {

@@ -8,6 +8,8 @@
 //! ([`EntryOwner`]). From then on it counts no more, and whoever looks next clears it: in a build a
 //! hundred processes may end between two looks.
 //!
+//! What processes share since a fork is leased by each of them, and counts once: see [`family`].
+//!
 //! A lease can be *forced*: each process has what it needs to run at all, whatever the others have.
 //! Then the sum is above the budget for a moment, until others have given as much back.
 //!
@@ -15,6 +17,8 @@
 //! ([`crate::control`]). Such figures may be a moment old.
 //!
 //! Locks: none. Only its process changes an entry: one thread at a time.
+
+mod family;
 
 use crate::base::sync::point;
 use overspill_os::Errno;
@@ -26,10 +30,14 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// Processes at most. One for which there is no entry has what it needs to run at all.
 const PLACES: usize = 1 << 14;
-/// Cells of an entry: two cache lines.
-const ENTRY: usize = 16;
+/// Cells of an entry: three cache lines.
+const ENTRY: usize = 24;
 const LEASE: usize = EntryOwner::CELLS;
-const USED: usize = LEASE + 1;
+const FAMILY: usize = LEASE + 1;
+const SHARED: usize = FAMILY + 1;
+/// What the family that has the number of this entry saves, whoever has the entry by now.
+const SAVED: usize = SHARED + 1;
+const USED: usize = SAVED + 1;
 const RATE: usize = USED + 1;
 const WANT: usize = RATE + 1;
 const MOOD: usize = WANT + 1;
@@ -146,8 +154,10 @@ impl Account {
     pub fn enter(&self) -> Option<Member> {
         let mut entries = (1..PLACES).map(|at| Member { account: *self, at });
         let member = entries.find(|member| member.mark().take())?;
-        // Who was told to end is another process.
-        [PROCESS, DOOMED].iter().for_each(|cell| member.cell(*cell).store(0, Relaxed));
+        // Who was told to end is another process, and who shared something.
+        [PROCESS, DOOMED, FAMILY, SHARED]
+            .iter()
+            .for_each(|cell| member.cell(*cell).store(0, Relaxed));
         self.cells[HIGH].fetch_max(member.at as u64, SeqCst);
         member.tell(Told::default());
         Some(member)
@@ -168,10 +178,13 @@ impl Account {
         self.entries().filter(|member| !member.mark().is_free() && !member.mark().is_gone())
     }
 
-    /// Pages that are leased, by all that have not died.
+    /// Pages that are leased, by all that have not died; what is shared counts once.
     pub fn leased(&self) -> u64 {
-        let living = self.entries().filter(|member| !member.mark().has_died());
-        living.map(|member| member.lease()).sum()
+        let leases = self.entries().map(|member| match member.mark().has_died() {
+            true => member.shared(),
+            false => member.lease(),
+        });
+        leases.sum::<u64>().saturating_sub(self.saved())
     }
 
     /// Notes that so many pages are in use by all together.
@@ -376,6 +389,7 @@ impl Member {
 
     /// Gives everything back.
     pub fn leave(&self) {
+        self.unshare(self.shared());
         self.set(0);
         self.tell(Told::default());
         point();

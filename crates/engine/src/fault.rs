@@ -14,6 +14,7 @@
 //! Below it: reclaim, which a fault without a frame calls; swap, which loads pages; memory.
 
 mod context;
+mod cow;
 pub mod delivery;
 pub mod folio;
 mod install;

@@ -16,6 +16,7 @@ pub mod extent;
 pub mod frames;
 pub mod lease;
 pub mod places;
+pub mod shares;
 pub mod sparse;
 pub mod word;
 
@@ -34,6 +35,7 @@ use overspill_os::uffd::{Features, Uffd};
 use overspill_os::vm::{self, ForceReader};
 use overspill_os::{Errno, probe};
 use places::Places;
+use shares::Shares;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -70,6 +72,8 @@ pub struct Memory<B = AnonPrivate> {
     pub arena_fits: AtomicU64,
     /// What of the job's budget this process may have.
     pub lease: Lease,
+    /// What of its pages others have as well.
+    pub shares: Shares,
 }
 
 /// What memory is made for.
@@ -157,6 +161,7 @@ impl<B: Backing> Memory<B> {
             pinned_pages: AtomicUsize::new(0),
             foreign_pages: AtomicUsize::new(0),
             lease,
+            shares: Shares::new(stats),
         })
     }
 

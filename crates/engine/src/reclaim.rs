@@ -30,6 +30,7 @@ use crate::base::lockdep::Rank;
 use crate::frame::cells::Owner;
 use crate::memory::Memory;
 use crate::memory::extent::{self, EXTENT_PAGES, ExtentGuard};
+use crate::memory::lease::Lease;
 use crate::memory::word::{PageWord, State};
 use crate::reclaim::direct::DIRECT_PAGES;
 use crate::stats::{Counter, Stats};
@@ -83,6 +84,16 @@ impl Reclaimer {
             Reclaimer::Background => (Counter::PgScanKswapd, Counter::PgStealKswapd),
             Reclaimer::Direct => (Counter::PgScanDirect, Counter::PgStealDirect),
             Reclaimer::Proactive => (Counter::PgScanProactive, Counter::PgStealProactive),
+        }
+    }
+
+    /// Whether pages stay that are shared since a fork, as nothing is free before all who have them
+    /// have them leave: unless there was nothing else in a round, and there has to be something.
+    fn spares_shared(self, is_first_round: bool, lease: &Lease) -> bool {
+        match self {
+            Reclaimer::Background => is_first_round || !lease.is_pressed(),
+            Reclaimer::Direct => is_first_round,
+            Reclaimer::Proactive => true,
         }
     }
 }
@@ -236,7 +247,9 @@ impl<B: Backing> Reclaim<B> {
                     }
                 }
             }
-            let progress = self.scan(batch, who, want.saturating_sub(freed));
+            let spares =
+                self.memory.is_sharing() && who.spares_shared(idle < extents, &self.memory.lease);
+            let progress = self.scan(batch, who, want.saturating_sub(freed), spares);
             passed += progress.passed;
             self.stats.add(scan, progress.scanned as u64);
             self.stats.add(steal, progress.freed as u64);
@@ -364,10 +377,10 @@ impl<B: Backing> Reclaim<B> {
 
     /// The first hand, over one extent or, while few pages of each are to leave, over several: they
     /// leave together, with one flush.
-    fn scan(&self, batch: &mut Batch, who: Reclaimer, want: usize) -> ScanProgress {
+    fn scan(&self, batch: &mut Batch, who: Reclaimer, want: usize, spares: bool) -> ScanProgress {
         let mut progress = ScanProgress::default();
         let to = if self.is_bound_for_devices() { EvictTo::SwapCache } else { EvictTo::SwapOut };
-        let plan = self.plan(to, true);
+        let plan = EvictPlan { spares_shared: spares, ..self.plan(to, true) };
         let extents = self.memory.extents_high.load(Relaxed).max(1);
         let mut guards = [const { None }; TOGETHER_EXTENTS];
         batch.picks.clear();
@@ -414,7 +427,7 @@ impl<B: Backing> Reclaim<B> {
         for i in (from..EXTENT_PAGES).chain(0..from) {
             let page = PageIndex(first + i);
             let word = self.memory.words.load(page);
-            if word.is_locked() || word.is_pinned() || !word.is_resident() {
+            if word.is_locked() || word.is_pinned() || !word.is_resident() || plan.spares(word) {
                 continue;
             }
             if sheds && word.is_clean() {

@@ -293,8 +293,10 @@ impl<B: Backing> Space<B> {
             }
             // 3. Forget every stored copy.
             let (mut holes, mut present): (Vec<FrameId>, Vec<FrameId>) = (Vec::new(), Vec::new());
+            let mut shared = 0;
             for page in touched {
                 let word = self.memory.words.load(page);
+                shared += u64::from(word.is_shared());
                 self.swap.drop_copy(page, word);
                 match word.state() {
                     State::Resident(frame) | State::Evicting(frame) => holes.push(frame),
@@ -312,6 +314,7 @@ impl<B: Backing> Space<B> {
                     .unlock_as(page, word.with_state(State::Empty).referenced(false).beside(false));
             }
             // 4. Give the room back.
+            self.memory.unshare(shared);
             self.memory.frames.give_present(&present, &mut Vec::with_capacity(present.len()));
             self.memory.frames.give_holes(&holes);
             self.memory.extents.sub_resident(PageIndex(part.start), holes.len());

@@ -16,6 +16,9 @@ pub enum Bug {
     /// Fault: a page is made writable without its lock, when a new eviction may have protected it
     /// again.
     UnprotectUnlocked,
+    /// Fault: a page that was shared is given back before it is made writable, when a new fork may
+    /// have marked it again.
+    CopiedUnlocked,
     /// Range calls: pages are cleared without the extent's lock.
     ClearWithoutExtent,
     /// mlock: reclaim that began before is not waited for.

@@ -69,6 +69,8 @@ const SPARE_SCARCE: u64 = 32;
 const REST_SLACK: u64 = 16;
 /// How long after it was short a process is known to need more, though it has just got some.
 const SHORT_FOR: Duration = Duration::from_millis(500);
+/// For how long there may be too much before what is shared leaves too.
+const OVER_MOST: Duration = Duration::from_secs(1);
 /// Part of what it has above its floor that a process gives at a time: one that works, and one at
 /// rest.
 const STEP: u64 = 16;
@@ -131,6 +133,8 @@ struct Doing {
     members: usize,
     /// How readily the process is to be ended.
     adjusted: i64,
+    /// Since when more is leased than there is.
+    over: Option<Instant>,
 }
 
 /// How a process is doing beside others.
@@ -161,6 +165,7 @@ impl Sharing {
             unmanaged: Unmanaged::default(),
             members: 0,
             adjusted: 0,
+            over: None,
         };
         Sharing { doing: RankedMutex::new(Rank::Sharing, doing), at_rest: AtomicBool::new(false) }
     }
@@ -389,13 +394,16 @@ impl<B: Backing> Control<B> {
         };
         let sides: Vec<Side> = members.map(side).collect();
         doing.members = sides.len();
-        lease.account.note_used(sides.iter().map(|side| side.told.used).sum());
+        let saved = lease.account.saved();
+        let used: u64 = sides.iter().map(|side| side.told.used).sum();
+        lease.account.note_used(used.saturating_sub(saved));
         lease.account.note_unmanaged(sides.iter().map(|side| side.told.unmanaged).sum());
         if sides.len() > 1 {
             self.give_unused(told.used);
         }
         let own = side(member);
-        let of_job = lease.account.budget();
+        // The leases of all sides hold what is shared more than once.
+        let of_job = lease.account.budget() + saved;
         let sight = sight(own, doing.strain_now, &sides, of_job);
         if self.settings.token {
             doing.turns.look(lease.account, member, now_ms, sight);
@@ -408,7 +416,7 @@ impl<B: Backing> Control<B> {
             return;
         }
         // 4. Or what it may have: who is stuck nothing more than that, as long as it is too much.
-        if self.limits.is_stuck() && lease.account.leased() + lease.reserve() > of_job {
+        if self.limits.is_stuck() && self.is_over(lease.reserve()) {
             return;
         }
         // What little is left is for those that need it more.
@@ -418,6 +426,20 @@ impl<B: Backing> Control<B> {
             self.memory.take_all();
         }
         self.swap.follow_limit();
+    }
+
+    /// Whether more is leased than there is, or than leaves so many pages.
+    fn is_over(&self, reserve: u64) -> bool {
+        let account = self.memory.lease.account;
+        account.leased() + reserve > account.budget()
+    }
+
+    /// Pages that are shared since a fork, and stay: no page is free before all who have it have it
+    /// leave. Not where there is too much, and nothing else has helped.
+    fn keeps_shared(&self, doing: &mut Doing) -> u64 {
+        let over = self.is_over(0).then(|| doing.over.unwrap_or_else(Instant::now));
+        doing.over = over;
+        if over.is_some_and(|over| over.elapsed() > OVER_MOST) { 0 } else { self.memory.shared() }
     }
 
     /// What this process does, and has.
@@ -442,6 +464,7 @@ impl<B: Backing> Control<B> {
             }
         }
         let budget = self.memory.budget();
+        self.memory.settle_shares();
         budget.publish_used();
         let has_enough = budget.free_pages() >= budget.high();
         let is_short = self.memory.lease.was_short() && !has_enough;
@@ -455,11 +478,12 @@ impl<B: Backing> Control<B> {
             _ => 0,
         };
         let unmanaged = self.memory.lease.unmanaged();
+        let stays = budget.charged() + unmanaged + self.compressed(mood);
         Told {
             used: budget.used(),
             unmanaged,
             // Its buffers cannot leave either, nor what is compressed if there is nowhere to go.
-            keeps: doing.keeps(mood) + budget.charged() + unmanaged + self.compressed(mood),
+            keeps: doing.keeps(mood) + stays + self.keeps_shared(doing),
             rate: doing.rate as u64,
             strain: doing.strain as u64,
             want,

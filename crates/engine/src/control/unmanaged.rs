@@ -256,8 +256,10 @@ impl<B: Backing> Control<B> {
             return Ok(last);
         }
         let rss = Rss::of_process()?;
-        // Frames come and go meanwhile: the most there were are taken off.
-        let managed = managed.max(self.memory.budget().used());
+        // Frames come and go meanwhile: the most there were are taken off, but for what the kernel
+        // counts for others.
+        let others = self.memory.lease.member().map_or(0, |member| member.part_of_saved());
+        let managed = managed.max(self.memory.budget().used()).saturating_sub(others);
         let pages = rss.pages().saturating_sub(managed);
         Ok(Exact { at: Instant::now(), pages, shared: rss.shared, rough })
     }

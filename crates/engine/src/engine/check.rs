@@ -25,6 +25,7 @@ struct Named {
     cached: usize,
     filled: u64,
     clean: u64,
+    shared: u64,
     foreign: usize,
 }
 
@@ -70,6 +71,7 @@ impl<B: Backing> Engine<B> {
         let owned = frames.filter(|frame| self.swap.lru.owner(*frame).is_some()).count();
         assert_eq!(owned, named.cached, "frames with an owner");
         assert_eq!(gauge(Counter::CleanPages), named.clean, "clean pages");
+        assert_eq!(gauge(Counter::SharedPages), named.shared, "pages shared since a fork");
         assert_eq!(
             self.memory.foreign_pages.load(Relaxed),
             named.foreign,
@@ -99,6 +101,8 @@ impl<B: Backing> Engine<B> {
     fn name(&self, page: PageIndex, named: &mut Named) {
         let word = self.memory.words.load(page);
         assert!(!word.is_locked(), "{page:?} is locked, and nobody is there: {word:?}");
+        assert!(!word.is_shared() || word.is_resident(), "{page:?} is shared: {word:?}");
+        named.shared += u64::from(word.is_shared());
         match word.state() {
             State::Empty => {}
             State::Foreign => named.foreign += 1,

@@ -5,10 +5,11 @@
 //! threads of its own, the parent's swap devices to read what was stored there, devices of its own
 //! to write to, and a lease of its own on the job's budget.
 //!
-//! 1. Before: mapping calls stop, the child gets a lease for all that its parent has in memory,
-//!    since it may come to have all of it for itself. Where the job's budget has not so much left,
-//!    the parent shrinks until there is enough for both. Reclaim stops, the swap devices are opened
-//!    once more for the child.
+//! 1. Before: mapping calls stop, and the child gets a lease. Where the job has so much left, that
+//!    is for all that its parent has in memory, since it may come to have all of it for itself; and
+//!    else for what they cannot share, and what they share counts once until one of them writes to
+//!    it ([`crate::memory::shares`]). Only where there is not even that left the parent shrinks.
+//!    Reclaim stops, the swap devices are opened once more for the child.
 //! 2. The program's own preparations run, with faults still served. Then faults stop too.
 //! 3. Parent: what is stored stays stored for the child ([`SwapDevices::seal_for_child`]);
 //!    everything goes on.
@@ -55,8 +56,7 @@ const FRUITLESS_TIME: Duration = Duration::from_millis(50);
 struct Prepared {
     signals: u64,
     seq: u64,
-    /// The child's entry in the account of the job.
-    member: Option<Member>,
+    lease: ChildLease,
     /// The child's token.
     token: Option<Token>,
     /// What the child takes over.
@@ -64,6 +64,15 @@ struct Prepared {
     /// What was taken for it of files of this process.
     parts: Vec<LentPart>,
     gauges: Gauges,
+}
+
+/// What the child may have.
+#[derive(Clone, Copy, Debug)]
+struct ChildLease {
+    /// Its entry in the account of the job.
+    member: Option<Member>,
+    /// Pages that it leases beside those that it shares, if it does.
+    own: Option<u64>,
 }
 
 /// The fork in progress.
@@ -98,22 +107,26 @@ impl Engine {
         let seq = children.begin_fork();
         children.room_wanted.store(true, Relaxed);
         self.control.sharing.settle();
-        let member = self.lease_for_child();
+        let lease = self.lease_for_child();
         self.base.gates.freeze_reclaim();
+        if lease.own.is_some() {
+            self.memory.mark_shared();
+        }
         children.room_wanted.store(false, Relaxed);
         // 2. What the child goes on with.
         let (devices, parts) = self.swap.devices.prepare_fork();
         let token = children.tokens.child();
         let gauges = self.stats.gauges();
         *lock(&self.forking.prepared) =
-            Some(Prepared { signals, seq, member, token, devices, parts, gauges });
+            Some(Prepared { signals, seq, lease, token, devices, parts, gauges });
     }
 
-    /// A lease for the child, for all that it may come to have for itself.
-    fn lease_for_child(&self) -> Option<Member> {
+    /// A lease for the child.
+    fn lease_for_child(&self) -> ChildLease {
         let (memory, budget) = (&self.memory, self.memory.budget());
         let account = memory.lease.account;
         let member = account.enter();
+        memory.settle_shares();
         // 1. All that is in use, and what comes in until the fork. This process works, also if it
         //    was at rest just now.
         self.control.aim(u64::MAX);
@@ -127,23 +140,32 @@ impl Engine {
             memory.set_lease(most);
         }
         // The child has what is not managed as well, until it is measured.
-        let lease = most + memory.lease.unmanaged();
-        let has = |member: Member| member.take(lease, lease, 0) > 0;
-        if !member.is_some_and(has) {
+        let unmanaged = memory.lease.unmanaged();
+        let lease = most + unmanaged;
+        let has = |pages: u64| member.is_some_and(|member| member.take(pages, pages, 0) > 0);
+        let left = || account.budget().saturating_sub(account.leased());
+        if left() < lease {
             self.reclaim.reap();
-            if !member.is_some_and(has) {
-                // 2. The job has not so much left: what there is, for both.
-                let left = account.budget().saturating_sub(account.leased());
-                let left = left.saturating_sub(memory.lease.unmanaged());
-                self.control.aim(most.midpoint(left).clamp(FLOOR.min(most), most));
-                self.shrink();
-                let lease = budget.limit() + memory.lease.unmanaged();
-                member.iter().for_each(|member| member.set(lease));
-                return member;
-            }
         }
+        if has(lease) {
+            self.shrink();
+            return ChildLease { member, own: None };
+        }
+        // 2. Not so much is left: what it cannot share.
+        let own = || (budget.limit() + unmanaged).saturating_sub(memory.shareable()).max(1);
+        let first = own();
+        if has(first) {
+            self.shrink();
+            return ChildLease { member, own: Some(first) };
+        }
+        // 3. Nor that: what this process gives up leaves it, and its child needs no room for it. Of
+        //    what is compressed then both have a part.
+        let lacks = own().saturating_sub(left());
+        self.control.aim(most.saturating_sub(2 * lacks).clamp(FLOOR.min(most), most));
         self.shrink();
-        member
+        let own = own();
+        member.iter().for_each(|member| member.set(own));
+        ChildLease { member, own: Some(own) }
     }
 
     /// Reclaims until no more is in use than the limit is to be, and the reserve is free, which
@@ -198,7 +220,11 @@ impl Engine {
         beside::fork_prepare();
         for engine in engines {
             let mut prepared = lock(&engine.forking.prepared);
-            prepared.as_mut().expect("a fork was prepared").gauges = engine.stats.gauges();
+            let prepared = prepared.as_mut().expect("a fork was prepared");
+            if let ChildLease { member: Some(member), own: Some(own) } = prepared.lease {
+                engine.memory.share_with(member, own);
+            }
+            prepared.gauges = engine.stats.gauges();
         }
     }
 
@@ -218,7 +244,7 @@ impl Engine {
 
     /// What of a fork the parent keeps. Returns the signals that were blocked before.
     fn settle_fork(&self, made: bool) -> u64 {
-        let Prepared { signals, seq, member, token, devices, parts, .. } = self.forking.take();
+        let Prepared { signals, seq, lease, token, devices, parts, .. } = self.forking.take();
         let children = &self.control.children;
         if made {
             // Before anything can be freed: what the child must be able to read stays.
@@ -227,7 +253,7 @@ impl Engine {
             self.stats.add(Counter::Forks, 1);
         } else {
             children.end_fork(None);
-            member.iter().for_each(Member::leave);
+            lease.member.iter().for_each(Member::leave);
             parts.into_iter().for_each(|lent| self.swap.devices.give_back_part(lent));
             token.into_iter().for_each(|token| children.tokens.not_made(token));
         }
@@ -246,7 +272,7 @@ impl Engine {
 
     /// What was the parent's, and what the child has of its own.
     fn begin_child(&'static self) {
-        let Prepared { signals, member, token, devices, gauges, .. } = self.forking.take();
+        let Prepared { signals, lease, token, devices, gauges, .. } = self.forking.take();
         self.fault.reset_in_child();
         self.reclaim.throttle.reset_in_child();
         self.restart_statistics(&gauges);
@@ -257,8 +283,8 @@ impl Engine {
         // 1. What was the parent's.
         self.control.children.reset_in_child(token);
         self.base.report.reset_in_child();
-        // 2. A lease of its own: as much as the parent kept.
-        self.memory.adopt_lease(member);
+        // 2. A lease of its own.
+        self.memory.adopt_lease(lease.member);
         self.control.reset_limit_in_child();
         self.control.sharing.reset_in_child();
         self.base.wake.background.reset_in_child();
@@ -288,6 +314,7 @@ impl Engine {
         }
         self.control.note_missing_in_child();
         self.swap.drop_copies_in_child();
+        self.memory.protect_shared_in_child().map_err(no_uffd)?;
         parents.into_iter().for_each(descriptors::close);
         self.start_threads(true)
     }

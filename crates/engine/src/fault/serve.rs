@@ -11,9 +11,11 @@ use crate::memory::frames::zeros;
 use crate::memory::word::{PageWord, State};
 use crate::stats::{Counter, FaultSource};
 use crate::swap::store::LoadError;
-use crate::units::{PageIndex, SlotId};
+use crate::units::{PAGE_SIZE, PageIndex, SlotId};
+use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
+use std::ops::Range;
 use std::time::Instant;
 
 /// What became of the request for a page of budget.
@@ -56,6 +58,9 @@ impl<B: Backing> Fault<B> {
             return Served::Busy;
         }
         match word.state() {
+            State::Resident(_) | State::Evicting(_) if access.protected && word.is_shared() => {
+                self.have_copied(context, page)
+            }
             State::Resident(_) | State::Evicting(_) if access.protected => self.make_writable(page),
             State::Resident(_) | State::Evicting(_) => self.reinstall(page),
             State::Foreign => Served::Foreign,
@@ -81,12 +86,7 @@ impl<B: Backing> Fault<B> {
         if is_seeded(Bug::UnprotectUnlocked) {
             unlock();
         }
-        // A signal does not tell protection from absence: the program may have dropped the page
-        // with a system call of its own making, as in `reinstall`.
-        let absent = self.settings.delivery == Delivery::Signal
-            && self.memory.frames.backing.install(range.start, zeros(1), false).stop.is_none();
-        let unprotected =
-            if absent { Ok(()) } else { self.memory.frames.backing.unprotect(range.clone()) };
+        let unprotected = self.unprotect(range.clone());
         self.swap.drop_written_copy(page, word);
         if !is_seeded(Bug::UnprotectUnlocked) {
             unlock();
@@ -96,7 +96,17 @@ impl<B: Backing> Fault<B> {
         if unprotected.is_ok() { Served::Done } else { self.wake(range) }
     }
 
-    fn wake(&self, range: std::ops::Range<usize>) -> Served {
+    /// Has the first page of a range, and all that follow, be writable.
+    pub(super) fn unprotect(&self, range: Range<usize>) -> Result<(), Errno> {
+        let backing = &self.memory.frames.backing;
+        // A signal does not tell protection from absence: the program may have dropped the page
+        // with a system call of its own making, as in `reinstall`.
+        let absent = self.settings.delivery == Delivery::Signal
+            && backing.install(range.start, zeros(1), false).stop.is_none();
+        if absent && range.len() == PAGE_SIZE { Ok(()) } else { backing.unprotect(range) }
+    }
+
+    pub(super) fn wake(&self, range: Range<usize>) -> Served {
         let _ = self.memory.frames.backing.wake(range);
         Served::Done
     }
@@ -111,14 +121,16 @@ impl<B: Backing> Fault<B> {
         let (State::Resident(frame) | State::Evicting(frame)) = word.state() else {
             unreachable!("locked in place")
         };
-        let word = word.with_state(State::Resident(frame)).clean(word.is_clean());
+        let word = word.in_place_as(State::Resident(frame));
         let range = self.memory.address_range(page.0..page.0 + 1);
         let done = self.memory.frames.backing.install(range.start, zeros(1), false);
         let present = done.stop.is_some();
         if !present {
             self.swap.drop_copy(page, word);
+            self.memory.unshare(word.is_shared().into());
         }
-        self.memory.words.unlock_as(page, word.clean(word.is_clean() && present));
+        let word = if present { word } else { word.with_state(State::Resident(frame)) };
+        self.memory.words.unlock_as(page, word);
         if done.stop.is_some() { self.wake(range) } else { Served::Done }
     }
 
@@ -133,17 +145,8 @@ impl<B: Backing> Fault<B> {
         let (wanted, read_ahead) = self.streams.folio(page);
         self.stats.add(Counter::SwapRaHit, read_ahead as u64);
         // 1. Frames: as many as there are without waiting, or one.
-        context.frames.clear();
-        if self.memory.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 {
-            match self.make_room(context) {
-                Charge::Taken => {}
-                Charge::ToReclaim => return Served::NoRoom,
-                Charge::Later => return Served::Busy,
-                Charge::Never => return Served::Failed,
-            }
-        }
-        if self.memory.is_low() {
-            self.base.wake.background.wake();
+        if let Err(served) = self.charge(context, wanted) {
+            return served;
         }
         // 2. Lock the run: the page, and neighbours whose content lies likewise.
         let len = self.lock_run(page, state, context.frames.len());
@@ -209,6 +212,23 @@ impl<B: Backing> Fault<B> {
                 }
             }
         }
+    }
+
+    /// Takes up to `wanted` frames, or one if they are short.
+    pub(super) fn charge(&self, context: &mut FaultContext, wanted: usize) -> Result<(), Served> {
+        context.frames.clear();
+        if self.memory.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 {
+            match self.make_room(context) {
+                Charge::Taken => {}
+                Charge::ToReclaim => return Err(Served::NoRoom),
+                Charge::Later => return Err(Served::Busy),
+                Charge::Never => return Err(Served::Failed),
+            }
+        }
+        if self.memory.is_low() {
+            self.base.wake.background.wake();
+        }
+        Ok(())
     }
 
     /// Takes one frame although there seemed to be none.

@@ -12,7 +12,7 @@
 use super::Memory;
 use crate::account::{Account, Member};
 use crate::base::lockdep::Rank;
-use crate::base::sync::{RankedMutex, lock};
+use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -93,8 +93,17 @@ impl Lease {
         self.unmanaged.load(Relaxed)
     }
 
+    /// The lock over changes; for a fault if it is free.
+    pub(super) fn try_change(&self) -> Option<RankedGuard<'_, ()>> {
+        self.changing.try_lock()
+    }
+
+    pub(super) fn change(&self) -> RankedGuard<'_, ()> {
+        lock(&self.changing)
+    }
+
     /// Has the lease be for a limit of so many pages.
-    fn set(&self, limit: u64) {
+    pub(super) fn set(&self, limit: u64) {
         self.member().iter().for_each(|member| member.set(limit + self.unmanaged()));
     }
 

@@ -51,6 +51,9 @@ const REFERENCED: u64 = 1 << 6;
 const CLEAN: u64 = 1 << 7;
 /// Came in as zeros beside a page that was touched, and is not known to have been touched itself.
 const BESIDE: u64 = 1 << 8;
+/// In the page tables, write-protected, and maybe in those of other processes since a fork
+/// ([`crate::memory::shares`]). Goes as CLEAN does.
+const SHARED: u64 = 1 << 9;
 const FLAGS: u64 = PINNED | REFERENCED | BESIDE;
 const PAYLOAD_SHIFT: u32 = 16;
 
@@ -82,7 +85,7 @@ impl PageWord {
         matches!(self.state(), State::Resident(_))
     }
 
-    /// The same word with another state; lock and flags stay, but it is not clean.
+    /// The same word with another state; lock and flags stay, but it is neither clean nor shared.
     #[must_use]
     pub fn with_state(self, state: State) -> PageWord {
         let (code, payload) = match state {
@@ -96,6 +99,13 @@ impl PageWord {
         };
         debug_assert!(payload < 1 << 48);
         PageWord(self.0 & (LOCKED | FLAGS) | code | payload << PAYLOAD_SHIFT)
+    }
+
+    /// The same word with another state in which the page is in place, protected as it is: all
+    /// flags stay.
+    #[must_use]
+    pub fn in_place_as(self, state: State) -> PageWord {
+        self.with_state(state).clean(self.is_clean()).shared(self.is_shared())
     }
 
     /// Whether somebody owns the page just now.
@@ -116,6 +126,11 @@ impl PageWord {
     /// Whether the page has a copy on a device or in the compressed tier that is as good.
     pub fn is_clean(self) -> bool {
         self.0 & CLEAN != 0
+    }
+
+    /// Whether other processes may have the page since a fork.
+    pub fn is_shared(self) -> bool {
+        self.0 & SHARED != 0
     }
 
     /// Whether the page came in as zeros beside another, and is not known to have been touched.
@@ -139,7 +154,7 @@ impl PageWord {
     pub fn begin_evict(self) -> Option<PageWord> {
         match self.state() {
             State::Resident(frame) if !self.is_locked() && !self.is_pinned() => {
-                Some(self.with_state(State::Evicting(frame)).clean(self.is_clean()))
+                Some(self.in_place_as(State::Evicting(frame)))
             }
             _ => None,
         }
@@ -149,7 +164,7 @@ impl PageWord {
     pub fn take_back(self) -> Option<PageWord> {
         match self.state() {
             State::Evicting(frame) if !self.is_locked() => {
-                Some(self.with_state(State::Resident(frame)).clean(self.is_clean()))
+                Some(self.in_place_as(State::Resident(frame)))
             }
             _ => None,
         }
@@ -178,6 +193,12 @@ impl PageWord {
         self.flag(CLEAN, on)
     }
 
+    /// The word with the shared flag set or cleared.
+    #[must_use]
+    pub fn shared(self, on: bool) -> PageWord {
+        self.flag(SHARED, on)
+    }
+
     /// The word with the beside flag set or cleared.
     #[must_use]
     pub fn beside(self, on: bool) -> PageWord {
@@ -198,6 +219,7 @@ impl std::fmt::Debug for PageWord {
             (REFERENCED, " referenced"),
             (CLEAN, " clean"),
             (BESIDE, " beside"),
+            (SHARED, " shared"),
         ];
         flags
             .iter()
@@ -340,8 +362,10 @@ mod tests {
     }
 
     fn any_word() -> impl Strategy<Value = PageWord> {
-        (any_state(), any::<[bool; 3]>()).prop_map(|(state, [locked, pinned, referenced])| {
+        (any_state(), any::<[bool; 5]>()).prop_map(|(state, flags)| {
+            let [locked, pinned, referenced, clean, shared] = flags;
             let word = PageWord::EMPTY.with_state(state).pinned(pinned).referenced(referenced);
+            let word = word.clean(clean).shared(shared);
             if locked { word.lock().unwrap() } else { word }
         })
     }
@@ -355,6 +379,9 @@ mod tests {
                 (next.is_locked(), next.is_pinned(), next.is_referenced()),
                 (word.is_locked(), word.is_pinned(), word.is_referenced())
             );
+            prop_assert!(!next.is_clean() && !next.is_shared(), "that goes with the state");
+            let protected = |word: PageWord| (word.is_clean(), word.is_shared());
+            prop_assert_eq!(protected(word.in_place_as(state)), protected(word));
         }
 
         #[test]
@@ -378,7 +405,7 @@ mod tests {
                 };
                 prop_assert!(!word.is_pinned());
                 prop_assert_eq!(next.state(), State::Evicting(frame));
-                prop_assert_eq!(next.take_back().map(|w| w.state()), Some(State::Resident(frame)));
+                prop_assert_eq!(next.take_back(), Some(word));
                 let committed = next.commit_evict().unwrap();
                 prop_assert!(committed.is_locked());
                 prop_assert_eq!(committed.take_back(), None);

@@ -86,10 +86,7 @@ impl<B: Backing> Reclaim<B> {
                         .copy_of(word)
                         .into_iter()
                         .for_each(|slot| self.memory.cells().set_copy(new, slot));
-                    self.memory.words.unlock_as(
-                        page,
-                        word.with_state(State::Resident(new)).clean(word.is_clean()),
-                    );
+                    self.memory.words.unlock_as(page, word.in_place_as(State::Resident(new)));
                 }
                 allocator.free(if word.is_some() { old } else { new }, 0);
             }

@@ -45,6 +45,15 @@ pub(super) struct EvictPlan {
     pub(super) only_move: bool,
     /// Where the others go.
     pub(super) to: EvictTo,
+    /// Whether pages stay that are shared since a fork.
+    pub(super) spares_shared: bool,
+}
+
+impl EvictPlan {
+    /// Whether a page stays that is shared since a fork.
+    pub(super) fn spares(self, word: PageWord) -> bool {
+        self.spares_shared && word.is_shared()
+    }
 }
 
 impl<B: Backing> Reclaim<B> {
@@ -56,6 +65,7 @@ impl<B: Backing> Reclaim<B> {
             moves: only_move || runs_move && self.prefers_move(),
             // What cannot be moved has no other way.
             to: if only_move { EvictTo::SwapOut } else { to },
+            spares_shared: self.memory.is_sharing(),
         }
     }
 
@@ -141,7 +151,7 @@ impl<B: Backing> Reclaim<B> {
         let first = extent::pages_of(index).start;
         for page in pages {
             let word = self.memory.words.load(PageIndex(page));
-            if word.is_resident() && !word.is_locked() && !word.is_pinned() {
+            if word.is_resident() && !word.is_locked() && !word.is_pinned() && !plan.spares(word) {
                 wanted[(page - first) / 64] |= 1 << ((page - first) % 64);
             }
         }
@@ -167,7 +177,7 @@ impl<B: Backing> Reclaim<B> {
         while at < pages.end {
             // 1. Lock as many as one block of frames takes.
             let order = ((pages.end - at).ilog2() as u8).min(largest);
-            let len = self.lock_resident(at, 1 << order);
+            let len = self.lock_resident(at, 1 << order, exclusive);
             if len == 0 {
                 at += 1;
                 continue;
@@ -219,9 +229,11 @@ impl<B: Backing> Reclaim<B> {
         moved
     }
 
-    /// Locks up to `most` pages from a page on that are resident and may leave; how many.
-    fn lock_resident(&self, first: usize, most: usize) -> usize {
-        let goes = |word: PageWord| word.is_resident() && !word.is_pinned();
+    /// Locks up to `most` pages from a page on that are resident and may leave; how many. What is
+    /// shared since a fork the kernel does not move, unless it is made `exclusive`.
+    fn lock_resident(&self, first: usize, most: usize, exclusive: bool) -> usize {
+        let moves = |word: PageWord| exclusive || !word.is_shared();
+        let goes = |word: PageWord| word.is_resident() && !word.is_pinned() && moves(word);
         let locks = |page: &usize| self.memory.words.try_lock_if(PageIndex(*page), goes).is_some();
         (first..first + most).take_while(locks).count()
     }
@@ -266,11 +278,15 @@ impl<B: Backing> Reclaim<B> {
     fn make_exclusive(&self, page: PageIndex) -> bool {
         let range = self.memory.address_range(page.0..page.0 + 1);
         // 1. A write to a protected page is a fault, and nobody would serve it while this thread
-        //    waits. Where nothing protects it any more, it is not known to be clean.
-        let dirtied =
-            self.memory.words.try_update(page, |word| word.is_clean().then(|| word.clean(false)));
-        if let Some((word, _)) = dirtied {
+        //    waits. Where nothing protects it any more, it is not known to be clean, nor counted
+        //    once.
+        let dirty = |word: PageWord| {
+            let is_protected = word.is_clean() || word.is_shared();
+            is_protected.then(|| word.clean(false).shared(false))
+        };
+        if let Some((word, _)) = self.memory.words.try_update(page, dirty) {
             self.swap.drop_copy(page, word);
+            self.memory.unshare(word.is_shared().into());
         }
         // 2. Write.
         self.memory.frames.backing.make_exclusive(range).is_ok()
@@ -280,18 +296,20 @@ impl<B: Backing> Reclaim<B> {
     /// back.
     fn publish_moved(&self, first: usize, frame: FrameId, count: usize) {
         self.swap.lru.add_run(PageIndex(first), frame, count);
-        let mut own = [FrameId(0); 1 << RUN_ORDER];
+        let (mut own, mut shared) = ([FrameId(0); 1 << RUN_ORDER], 0);
         for (i, frame) in frame.run(count).enumerate() {
             let page = PageIndex(first + i);
             let word = self.memory.words.load(page);
             let State::Resident(hole) = word.state() else { unreachable!("locked as resident") };
             own[i] = hole;
+            shared += u64::from(word.is_shared());
             if let Some(slot) = self.swap.copy_of(word) {
                 self.memory.cells().set_owner(frame, Owner::Copy(slot));
             }
             let cached = word.with_state(State::Cached(frame)).clean(word.is_clean());
             self.memory.words.unlock_as(page, cached);
         }
+        self.memory.unshare(shared);
         self.memory.frames.give_holes(&own[..count]);
         self.memory.extents.sub_resident(PageIndex(first), count);
         self.stats.sub(Counter::ResidentPages, count as u64);
@@ -307,6 +325,7 @@ impl<B: Backing> Reclaim<B> {
             self.memory.extents.sub_resident(page, 1);
             self.stats.sub(Counter::ResidentPages, 1);
             self.swap.drop_copy(page, word);
+            self.memory.unshare(word.is_shared().into());
             self.memory.words.unlock_as(page, word.with_state(State::Empty));
             self.memory.frames.give_holes(&[frame]);
         }
@@ -466,8 +485,10 @@ impl<B: Backing> Reclaim<B> {
     /// Gives pages that were dropped their new words, and their frames back.
     fn publish_evicted(&self, batch: &mut Batch, to: EvictTo) {
         batch.frames.clear();
+        let mut shared = 0;
         for pick in &batch.picks {
             let word = self.memory.words.load(pick.page);
+            shared += u64::from(word.is_shared());
             let State::Evicting(frame) = word.state() else { unreachable!("committed before") };
             let stored = pick.stored.expect("kept when it was committed");
             if to == EvictTo::SwapCache {
@@ -480,6 +501,7 @@ impl<B: Backing> Reclaim<B> {
             pick.copy.into_iter().for_each(|copy| self.swap.leave_copy(copy));
             self.memory.words.unlock_as(pick.page, word.with_state(stored));
         }
+        self.memory.unshare(shared);
         self.memory.frames.give_holes(&batch.frames);
         let count = batch.picks.len() as u64;
         if to == EvictTo::SwapCache {

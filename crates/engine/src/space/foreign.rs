@@ -127,6 +127,7 @@ impl<B: Backing> Space<B> {
         for page in pages.clone().map(PageIndex) {
             let word = self.memory.words.load(page);
             self.swap.drop_copy(page, word);
+            self.memory.unshare(word.is_shared().into());
             match word.state() {
                 State::Resident(frame) => frames.push(frame),
                 state => {

@@ -247,6 +247,7 @@ impl<B: Backing> Space<B> {
                 }
                 // Protection does not come along.
                 self.swap.drop_copy(page, word);
+                self.memory.unshare(word.is_shared().into());
                 let target = shift(page.0);
                 self.memory.extents.touch(target.0..target.0 + 1);
                 self.memory.note_extent(target);

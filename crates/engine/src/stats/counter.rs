@@ -80,6 +80,8 @@ counters! {
     ArenaFrames => "arena_frames",
     /// Pages in memory that have a copy on a device which is as good (gauge).
     CleanPages => "nr_clean",
+    /// Pages in memory that were shared by a fork, and not written to since (gauge).
+    SharedPages => "nr_shared",
     /// Threads that reclaim for themselves now (gauge).
     Reclaimers => "nr_reclaimers",
     /// Free blocks of each order, as in /proc/buddyinfo (gauges, brought up to date now and then).
@@ -206,6 +208,10 @@ counters! {
     SameFilledOut => "same_filled_out",
     /// Pages brought in beside the faulting one (folios).
     FaultAround => "fault_around",
+    /// Writes to pages that were shared since a fork.
+    CowFault => "cow_fault",
+    /// Pages that the kernel could copy because of that: neighbours too.
+    CowPages => "pgcow",
     /// Writes to pages that were write-protected for eviction: taken back.
     WpFault => "wp_fault",
     /// Pages taken back from an eviction by a write.

@@ -175,7 +175,7 @@ impl<B: Backing> Swap<B> {
             for page in self.memory.extents.touched(index, pages_of(index)) {
                 if let Some(word) = self.memory.words.try_lock_if(page, PageWord::is_clean) {
                     self.drop_copy(page, word);
-                    self.memory.words.unlock_as(page, word.with_state(word.state()));
+                    self.memory.words.unlock_as(page, word.clean(false));
                 }
             }
         }

@@ -65,6 +65,28 @@ const FORKED: Model = Model {
     ],
 };
 
+/// What is in memory is shared with a child, and written to, given up, and sent away.
+const SHARED: Model = Model {
+    world: || World::new(3, "out=drop,folio=4", ""),
+    begin: |world| (0..3).for_each(|page| world.write(page)),
+    actors: &[
+        |world| (0..3).for_each(|page| world.write(page)),
+        |world| world.live(2, 4),
+        |world| world.share(),
+        |world| (0..2).for_each(|_| world.send_away(0..2, EvictTo::SwapOut)),
+    ],
+};
+
+/// The same, twice: another child shares what the first has left.
+const SHARED_TWICE: Model = Model {
+    actors: &[
+        |world| (0..4).for_each(|at| world.write(at % 2)),
+        |world| world.write(2),
+        |world| (0..2).for_each(|_| world.share()),
+    ],
+    ..SHARED
+};
+
 /// There is a frame for one page of four: who brings another in reclaims first.
 const WITHOUT_FRAMES: Model = Model {
     world: || World::new(4, "out=drop,folio=1,frame.percpu=off", "ram:16M"),
@@ -78,7 +100,8 @@ const WITHOUT_FRAMES: Model = Model {
 
 #[test]
 fn no_interleaving_meets_a_page_that_is_not_where_it_should_be() {
-    [PINNED, REMAPPED, FORKED].into_iter().for_each(|model| model.finds_nothing(100));
+    let models = [PINNED, REMAPPED, FORKED, SHARED, SHARED_TWICE];
+    models.into_iter().for_each(|model| model.finds_nothing(100));
     WITHOUT_FRAMES.finds_nothing(300);
 }
 
@@ -98,4 +121,5 @@ fn a_fault_gets_the_frames_of_empty_chunks_when_there_are_no_others() {
 #[test]
 fn mistakes_in_calls_are_found() {
     PINNED.finds_each(&[Bug::PinWithoutExtent]);
+    SHARED_TWICE.finds_each(&[Bug::CopiedUnlocked]);
 }

@@ -1,5 +1,6 @@
 //! The engine of a model, and what its threads do with it.
 
+use crate::account::Member;
 use crate::base::explore;
 use crate::config::baselines::apply;
 use crate::config::{Config, Delivery, SwapList};
@@ -33,6 +34,8 @@ pub struct World {
     next: AtomicU32,
     /// Frames that others have.
     hoarded: Mutex<Vec<FrameId>>,
+    /// Other processes that have pages since a fork.
+    sharers: Mutex<Vec<Member>>,
 }
 
 impl World {
@@ -72,6 +75,7 @@ impl World {
             pages,
             next: AtomicU32::new(1),
             hoarded: Mutex::default(),
+            sharers: Mutex::default(),
         }
     }
 
@@ -318,6 +322,48 @@ impl World {
         gates.ops.open();
     }
 
+    /// Before a fork that shares what is in the page tables, to which faults go on: another process
+    /// has all of it, and keeps it.
+    pub fn share(&self) {
+        let (gates, memory) = (&self.engine.base.gates, &self.engine.memory);
+        gates.ops.close();
+        let child = memory.lease.account.enter().unwrap();
+        gates.freeze_reclaim();
+        memory.mark_shared();
+        gates.faults.close();
+        memory.share_with(child, 0);
+        self.sharers.lock().unwrap().push(child);
+        gates.faults.open();
+        gates.reclaim.open();
+        gates.ops.open();
+    }
+
+    /// What is marked as shared is protected, and counts once; then the others end.
+    fn end_sharing(&self) {
+        let memory = &self.engine.memory;
+        memory.settle_shares();
+        let sharers = std::mem::take(&mut *self.sharers.lock().unwrap());
+        let marked = (0..self.pages).filter(|page| {
+            let page = PageIndex(self.first.0 + page);
+            memory.words.load(page).is_shared()
+        });
+        for page in marked {
+            let address = self.addresses(page..page + 1).start;
+            let stored = self.backing().store(address, 0, Content::Same);
+            assert_eq!(stored, Err(Missing::Protected), "page {page} is marked");
+        }
+        // Each of the others has all that was there for it.
+        let shared: Vec<u64> = sharers.iter().map(|child| child.shared()).collect();
+        let own = memory.lease.member().map_or(0, |member| member.shared());
+        let saved = memory.lease.account.saved();
+        assert!(saved <= shared.iter().sum(), "{saved} saved, of {shared:?}");
+        if let [child] = shared[..] {
+            assert_eq!(saved, own, "the other has {child}");
+        }
+        sharers.iter().for_each(Member::leave);
+        assert_eq!(memory.lease.account.saved(), 0);
+    }
+
     /// The child is gone.
     pub fn reap(&self) {
         let _inside = self.engine.base.gates.reclaim.enter();
@@ -329,6 +375,7 @@ impl World {
         let hoarded = std::mem::take(&mut *self.hoarded.lock().unwrap());
         self.engine.memory.budget().free_many(&hoarded);
         self.engine.check();
+        self.end_sharing();
         (0..self.pages).for_each(|page| self.read(page));
         self.give_up(0..self.pages);
         self.engine.check();
