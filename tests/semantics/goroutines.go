@@ -117,13 +117,40 @@ func main() {
 	again := make([]byte, 8<<20)
 	file.ReadAt(again, 0)
 	fmt.Println("file", string(again) == string(big))
-	// 7. Signals of others, and children.
+	// 7. Signals of others.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGBUS)
 	syscall.Kill(os.Getpid(), syscall.SIGUSR1)
 	fmt.Println("signal", <-signals)
 	syscall.Kill(os.Getpid(), syscall.SIGBUS)
 	fmt.Println("signal", <-signals)
+	// 8. Threads that begin and end while signals come, which no thread has blocked.
+	until := time.Now().Add(300 * time.Millisecond)
+	var sender sync.WaitGroup
+	sender.Add(1)
+	go func() {
+		for time.Now().Before(until) {
+			syscall.Kill(os.Getpid(), syscall.SIGBUS)
+			time.Sleep(20 * time.Microsecond)
+		}
+		sender.Done()
+	}()
+	begun := 0
+	for time.Now().Before(until) {
+		var threads sync.WaitGroup
+		for n := 0; n < 8; n++ {
+			threads.Add(1)
+			go func() {
+				runtime.LockOSThread()
+				threads.Done()
+			}()
+		}
+		threads.Wait()
+		begun += 8
+	}
+	sender.Wait()
+	fmt.Println("threads", begun > 0, <-signals)
+	// 9. Children.
 	for n := 0; n < 3; n++ {
 		child := exec.Command("sh", "-c", "cat; echo $GREETING")
 		child.Env = append(os.Environ(), "GREETING=hello")

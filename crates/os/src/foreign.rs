@@ -16,6 +16,7 @@
 
 use crate::beside::{CONTROL_BYTES, storage_bytes, write_storage};
 use crate::pointer::{BYTES, START, Words, set_words, words};
+use crate::signal::change_mask;
 use crate::units::{Errno, PAGE_SIZE, check};
 use crate::{confined, seccomp, tls, vm};
 use std::arch::global_asm;
@@ -255,6 +256,9 @@ impl Begun {
         beginning: &Beginning,
     ) -> Result<usize, Errno> {
         tls::begin_of(self.words.own, tls::blocked(), self.signal_stack());
+        // Ours too: the thread has its maker's words until it has set its own. The end of the frame
+        // opens them.
+        let before = change_mask(libc::SIG_SETMASK, !0);
         // SAFETY: 1. the caller's promise; 2. the words are the new thread's.
         let made = unsafe {
             let frame = copy_frame(context, beginning);
@@ -267,6 +271,7 @@ impl Begun {
                 &raw const *self.words as usize,
             )
         };
+        change_mask(libc::SIG_SETMASK, before);
         let made = check(made);
         NUMBERS[self.at].store(made.map_or(0, |number| number as i32), Release);
         made

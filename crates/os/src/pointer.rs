@@ -76,6 +76,9 @@ global_asm!(
     "2:",
     "ret",
     ".cfi_endproc",
+    ".hidden overspill_pointer_end",
+    ".globl overspill_pointer_end",
+    "overspill_pointer_end:",
     ".popsection",
     bytes = sym BYTES,
     start = sym START,
@@ -90,6 +93,14 @@ unsafe extern "C" {
     pub fn overspill_own_pointer() -> usize;
     /// Code of the program's goes on. It changes rcx and r11 only.
     pub fn overspill_programs_pointer();
+    fn overspill_pointer_end();
+}
+
+/// Whether code is one of those two, which begins with its return address on the stack and leaves
+/// it there.
+pub(crate) fn is_either(code: usize) -> bool {
+    let start = overspill_own_pointer as *const () as usize;
+    (start..overspill_pointer_end as *const () as usize).contains(&code)
 }
 
 /// Whether threads may have other thread pointers here.

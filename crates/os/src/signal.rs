@@ -6,14 +6,15 @@
 //! for SIGSYS, where somebody has a handler for it ([`install`]).
 
 use crate::lock::RawLock;
+use crate::tls::Answering;
 use crate::units::Errno;
 use crate::{copy, pointer, seccomp, tls};
 use std::arch::global_asm;
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::ptr::null_mut;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, Ordering::Release};
+use std::sync::{Mutex, OnceLock};
 use syscalls::{Sysno, raw_syscall};
 
 /// Bytes of the kernel's signal set.
@@ -78,13 +79,12 @@ pub unsafe fn begin_handler(context: *mut libc::c_void, more: u64) {
 pub unsafe fn end_handler(context: *mut libc::c_void) {
     // SAFETY: the caller's promise.
     let mask = unsafe { &mut *context_mask(context) };
+    // What comes from here on comes when this handler returns, and not on the stack that this one
+    // has; and so does what has come before. All of them: another handler would find ours blocked.
+    change_mask(libc::SIG_SETMASK, !0);
     tls::set_blocked(*mask & OURS);
     *mask &= !OURS;
-    if tls::pending() & !tls::blocked() != 0 {
-        // It comes when this handler returns, and not on the stack that this one has.
-        change_mask(libc::SIG_BLOCK, OURS);
-        raise_pending();
-    }
+    raise_pending();
 }
 
 /// The mask that is in force when the handler of a context returns; a sigset_t begins with the
@@ -320,18 +320,31 @@ global_asm!(
     "push rbx",
     ".cfi_adjust_cfa_offset 8",
     ".cfi_offset rbx, -16",
+    "sub rsp, 16",
+    ".cfi_adjust_cfa_offset 16",
     "call {enter}",
     "mov ebx, eax",
+    "mov r11, [rip + overspill_tls@GOTTPOFF]",
+    "mov r11, fs:[r11 + {answering}]",
+    "mov [rsp], r11",
     "lea rax, [rip + {handlers}]",
     "cmp edi, {SIGSYS}",
     "jne 1f",
     "add rax, 8",
     "1:",
     "call [rax]",
+    ".hidden overspill_signal_called",
+    ".globl overspill_signal_called",
+    "overspill_signal_called:",
+    "mov r11, [rip + overspill_tls@GOTTPOFF]",
+    "mov rax, [rsp]",
+    "mov fs:[r11 + {answering}], rax",
     "test ebx, ebx",
     "jz 2f",
     "call {leave}",
     "2:",
+    "add rsp, 16",
+    ".cfi_adjust_cfa_offset -16",
     "pop rbx",
     ".cfi_adjust_cfa_offset -8",
     "ret",
@@ -343,11 +356,13 @@ global_asm!(
     enter = sym pointer::overspill_own_pointer,
     leave = sym pointer::overspill_programs_pointer,
     handlers = sym HANDLERS,
+    answering = const tls::ANSWERING,
     SIGSYS = const libc::SIGSYS,
 );
 
 unsafe extern "C" {
     fn overspill_signal();
+    fn overspill_signal_called();
     fn overspill_signal_end();
 }
 
@@ -463,25 +478,61 @@ fn is_write(context: *mut libc::c_void) -> bool {
     context.uc_mcontext.gregs[libc::REG_ERR as usize] & ERROR_WRITE != 0
 }
 
-/// Whether a signal has interrupted the handler of a call that was stopped. The kernel may begin
-/// that and have another signal come at once.
+/// What a signal has interrupted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interrupted {
+    /// Code of the program's, or that it has called.
+    Program,
+    /// A handler of the engine's, which looks what has come for the program before it ends.
+    Handler,
+    /// One that has looked.
+    EndOfHandler,
+}
+
+/// What a signal has interrupted, by the instruction and the stack pointer that the kernel tells.
+/// The kernel may begin a handler and have another signal come at once.
 ///
 /// # Safety
 ///
 /// As for [`chain`].
-unsafe fn is_in_handler(context: *mut libc::c_void) -> bool {
-    let code = overspill_signal as *const () as usize..overspill_signal_end as *const () as usize;
+unsafe fn interrupted(context: *mut libc::c_void) -> Interrupted {
     // SAFETY: the caller's promise.
     let at = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    tls::is_stopped() || code.contains(&(at[libc::REG_RIP as usize] as usize))
+    let [mut code, stack] =
+        [libc::REG_RIP, libc::REG_RSP].map(|register| at[register as usize] as usize);
+    if pointer::is_either(code) {
+        // SAFETY: it has its return address on the stack.
+        code = unsafe { (stack as *const usize).read() };
+    }
+    let label = |label: unsafe extern "C" fn()| label as *const () as usize;
+    let begin = overspill_signal as *const () as usize;
+    if (begin..label(overspill_signal_end)).contains(&code) {
+        return match code < label(overspill_signal_called) {
+            true => Interrupted::Handler,
+            false => Interrupted::EndOfHandler,
+        };
+    }
+    match tls::answering() {
+        Answering::Works => return Interrupted::Handler,
+        Answering::Ends => return Interrupted::EndOfHandler,
+        Answering::Nothing => {}
+    }
+    OTHER_HANDLERS.get().map_or(Interrupted::Program, |others| others(code, stack))
 }
 
 /// Who calls the program's handlers on a signal stack of the program's own; 0 for nobody.
 static CALLER: AtomicUsize = AtomicUsize::new(0);
 
+/// Tells by an instruction and a stack pointer whether a handler of the caller's is interrupted.
+pub type IsInterrupted = fn(usize, usize) -> Interrupted;
+
+static OTHER_HANDLERS: OnceLock<IsInterrupted> = OnceLock::new();
+
 /// From now on handlers for which the program has asked for a signal stack (SA_ONSTACK) are called
-/// by `caller`, which knows them, and begins and ends them ([`begin_handler`], [`end_handler`]).
-pub fn call_on_stack_by(caller: Handler) {
+/// by `caller`, which knows them, and begins and ends them ([`begin_handler`], [`end_handler`]);
+/// whether a signal has interrupted that says `interrupted`.
+pub fn call_on_stack_by(caller: Handler, interrupted: IsInterrupted) {
+    let _ = OTHER_HANDLERS.set(interrupted);
     CALLER.store(caller as *const () as usize, Release);
 }
 
@@ -497,17 +548,22 @@ pub unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc:
     let is_sent = unsafe { (*info).si_code } <= 0;
     let bit = 1 << (signal - 1);
     // SAFETY: as above.
-    if is_sent && unsafe { is_in_handler(context) } {
-        // It comes when that handler returns, and then on the stack that it is to have.
-        return tls::set_pending(tls::pending() | bit);
-    }
+    let interrupted = if is_sent { unsafe { interrupted(context) } } else { Interrupted::Program };
     // SAFETY: the caller's promise.
     let mask = unsafe { &mut *context_mask(context) };
-    if is_sent && SHADOWED.load(Ordering::Relaxed) && !tls::is_program() && are_all(*mask) {
-        // The engine is at work, all other signals blocked: it comes when that is done.
-        *mask |= bit;
-        change_mask(libc::SIG_BLOCK, OURS);
-        return send_to_self(signal);
+    // The engine is at work, all other signals blocked.
+    let works =
+        || is_sent && SHADOWED.load(Ordering::Relaxed) && !tls::is_program() && are_all(*mask);
+    match interrupted {
+        // It comes when that handler returns, and then on the stack that it is to have.
+        Interrupted::Handler => return tls::set_pending(tls::pending() | bit),
+        Interrupted::Program if !works() => {}
+        // It comes when that is done.
+        Interrupted::Program | Interrupted::EndOfHandler => {
+            *mask |= bit;
+            change_mask(libc::SIG_BLOCK, OURS);
+            return send_to_self(signal);
+        }
     }
     if tls::blocked() & bit != 0 {
         if is_sent {

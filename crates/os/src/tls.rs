@@ -281,16 +281,34 @@ pub fn count_served() {
     store::<8>(load::<8>().wrapping_add(1));
 }
 
-/// Whether the calling thread is in the handler of a call that was stopped.
-pub fn is_stopped() -> bool {
-    load::<9>() != 0
+/// How far the calling thread is with a call that was stopped, where it has one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answering {
+    /// It has none.
+    Nothing,
+    /// Its handler works on one.
+    Works,
+    /// What has come for the program meanwhile was looked at: the handler does nothing any more but
+    /// return.
+    Ends,
 }
 
-/// Sets what [`is_stopped`] returns; what it was.
-pub fn set_stopped(stopped: bool) -> bool {
-    let before = is_stopped();
-    store::<9>(stopped.into());
-    before
+/// In bytes, where the word is that [`answering`] reads, for handlers in assembly, which put it
+/// back to what it was.
+pub(crate) const ANSWERING: usize = 9 * 8;
+
+/// How far the calling thread is.
+pub fn answering() -> Answering {
+    match load::<9>() {
+        0 => Answering::Nothing,
+        1 => Answering::Works,
+        _ => Answering::Ends,
+    }
+}
+
+/// Sets what [`answering`] returns, until the handler returns.
+pub fn set_answering(answering: Answering) {
+    store::<9>(answering as usize);
 }
 
 /// In the child of a fork: its thread has another number than the one that it is a copy of.

@@ -61,7 +61,8 @@ fn opened(mask: &Option<u64>, set: Set) -> Set {
 pub fn start() {
     handlers::begin_process();
     signal::shadow();
-    signal::call_on_stack_by(handlers::on_programs_stack);
+    handlers::find_own_code();
+    signal::call_on_stack_by(handlers::on_programs_stack, handlers::interrupted);
     handlers::adopt(real_sigaction());
     handlers::catch_faults(real_sigaction());
 }

@@ -37,6 +37,7 @@ use crate::signals::registers::{RED_ZONE, Registers};
 use crate::signals::{altstack, masks};
 use crate::sys::failure;
 use overspill_os::signal::chain;
+use overspill_os::tls::Answering;
 use overspill_os::{Errno, seccomp, tls};
 use std::arch::global_asm;
 use std::mem::offset_of;
@@ -256,10 +257,10 @@ extern "C" fn on_sigsys(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     // SAFETY: the kernel passes a ucontext, which is ours until we return.
     let whole = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     altstack::give_late(whole);
-    let outer = tls::set_stopped(true);
+    tls::set_answering(Answering::Works);
     // SAFETY: as above.
     unsafe { answer(stopped, whole) };
-    tls::set_stopped(outer);
+    tls::set_answering(Answering::Ends);
     if tls::pending() & !tls::blocked() != 0 {
         // They come when this handler returns.
         overspill_os::signal::change_mask(libc::SIG_BLOCK, overspill_os::signal::OURS);

@@ -120,6 +120,7 @@ impl Job {
         let used = self.processes().fold(0, |sum: u64, (_, process)| {
             sum.saturating_add(process.get(Counter::ChargedBytes))
         });
+        let used = used.saturating_sub(self.table.saved().0);
         let request = {
             let _one_at_a_time = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
             self.table.ask_reclaim(bytes.min(Bytes(used)))
@@ -151,6 +152,8 @@ impl Job {
     fn stats(&self, run_dir: &Mutex<RunDir>) -> JobStats {
         let sum = run_dir.lock().unwrap_or_else(PoisonError::into_inner).now(lives);
         let mut stats = JobStats::new(self.began.elapsed().as_micros() as u64, sum);
+        let in_use = stats.counters.entry(Counter::ChargedBytes.name().to_owned()).or_default();
+        *in_use = in_use.saturating_sub(self.table.saved().0);
         let in_use = self.swaps.lock().unwrap_or_else(PoisonError::into_inner).numbers();
         stats.devices.retain(|id, _| in_use.contains(id));
         // Small processes have no statistics of their own.
@@ -201,8 +204,9 @@ impl Job {
             budget.unmanaged_bytes = budget.unmanaged_bytes.saturating_add(unmanaged);
             budget.largest.push(Process { limit_bytes: limit, ..Process::new(pid, &process) });
         }
-        // Small processes have no statistics of their own.
+        // What is shared counts once. Small processes have no statistics of their own.
         let held = self.table.held().1.0;
+        budget.used_bytes = budget.used_bytes.saturating_sub(self.table.saved().0);
         budget.used_bytes = budget.used_bytes.saturating_add(held);
         budget.unmanaged_bytes = budget.unmanaged_bytes.saturating_add(held);
         budget.largest.sort_by_key(|process| std::cmp::Reverse(process.used_bytes));

@@ -175,6 +175,12 @@ impl JobTable {
         Bytes::from_pages(self.account().peak())
     }
 
+    /// Memory that processes share since a fork, as often as more than one of them says that it is
+    /// in use there: in all it counts once.
+    pub fn saved(&self) -> Bytes {
+        Bytes::from_pages(self.account().saved())
+    }
+
     /// The most memory that was not managed at once, of all processes together.
     pub fn unmanaged_peak(&self) -> Bytes {
         Bytes::from_pages(self.account().unmanaged_peak())
@@ -410,6 +416,15 @@ mod tests {
         assert_eq!(table.hold(first, 0), 0);
         assert_eq!((table.held(), table.account().leased()), ((1, Bytes::from_pages(20)), 20));
         assert_eq!(table.account().member(second).unwrap().process().0, std::process::id());
+    }
+
+    #[test]
+    fn what_processes_share_counts_once() {
+        let table = JobTable::anonymous().unwrap();
+        let [parent, child] = [0; 2].map(|_| table.account().enter().unwrap());
+        parent.set(30);
+        parent.share_with(child, 5, 30);
+        assert_eq!((table.saved(), table.account().leased()), (Bytes::from_pages(30), 35));
     }
 
     #[test]

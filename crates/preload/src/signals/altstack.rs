@@ -92,6 +92,13 @@ fn room(base: usize) -> (usize, usize) {
     (base + 2 * PAGE_SIZE, base + BYTES + 2 * PAGE_SIZE)
 }
 
+/// Whether an address lies on the calling thread's stack for signals, of ours.
+pub fn is_on_ours(address: usize) -> bool {
+    let base = tls::signal_stack();
+    let (low, high) = room(base);
+    base != 0 && (low..high).contains(&address)
+}
+
 /// What the calling thread's stack has noted; none for a thread without one.
 fn foot() -> Option<&'static Foot> {
     let base = tls::signal_stack();

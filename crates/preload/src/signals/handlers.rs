@@ -22,14 +22,17 @@
 //! handlers without one.
 
 use crate::signals::{altstack, masks};
-use crate::sys;
+use crate::{image, sys};
 use overspill_os::copy;
 use overspill_os::lock::RawLock;
 use overspill_os::pointer::{overspill_own_pointer, overspill_programs_pointer};
-use overspill_os::signal::{Blocked, KernelAction, begin_handler, change_mask, end_handler};
+use overspill_os::signal::{Blocked, Interrupted, KernelAction};
+use overspill_os::signal::{begin_handler, change_mask, end_handler};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
+use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed,
     Ordering::Release, fence,
@@ -235,6 +238,39 @@ global_asm!(
 unsafe extern "C" {
     fn overspill_handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void);
     fn overspill_handler_back();
+}
+
+/// The code of this library.
+static OWN_CODE: OnceLock<Range<usize>> = OnceLock::new();
+
+/// Finds the code of this library.
+pub fn find_own_code() {
+    if let Some(library) = image::of(ours()) {
+        let _ = OWN_CODE.set(library.code);
+    }
+}
+
+/// Whether a signal has interrupted [`overspill_handler`], or what it calls, on our signal stack:
+/// its frame lies there too, and the program's handler would have to stay.
+pub fn interrupted(code: usize, stack: usize) -> Interrupted {
+    match altstack::is_on_ours(stack) {
+        true if OWN_CODE.get().is_some_and(|own| own.contains(&code)) => Interrupted::Handler,
+        // At the end of a call that was stopped: [`end`] blocks all signals.
+        true if is_return(code) => Interrupted::EndOfHandler,
+        _ => Interrupted::Program,
+    }
+}
+
+/// Whether an instruction is one of those with which a handler returns to the kernel:
+/// `mov rax, 15` and `syscall`.
+fn is_return(code: usize) -> bool {
+    const RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, libc::SYS_rt_sigreturn as u8, 0, 0, 0, 0x0f, 0x05];
+    // SAFETY: code that runs just now: no byte is read behind the first that differs.
+    let byte = |at: usize| unsafe { (at as *const u8).read_volatile() };
+    let is = |bytes: &[u8], at: usize| {
+        bytes.iter().enumerate().all(|(n, expected)| byte(at + n) == *expected)
+    };
+    is(&RETURN, code) || is(&RETURN[7..], code) && is(&RETURN, code - 7)
 }
 
 /// A signal of ours is handled so; those with a signal stack of the program's own are called here.
