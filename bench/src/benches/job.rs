@@ -121,7 +121,7 @@ mod tests {
     fn each_job_is_measured_natively_and_beside_zram() {
         let names =
             |line: &str| -> Vec<String> { plan(&args(line)).iter().map(Case::to_string).collect() };
-        assert_eq!(names("").len(), 5 * 4);
+        assert_eq!(names("").len(), 6 * 4);
         let expected = ["alone, short", "peer, short", "overspill-signal, short"];
         assert_eq!(names("--workload short --steps overspill-signal,library"), expected);
         assert!(parse::<Args>("--workload sort").unwrap_err().to_string().contains("busy-8"));
@@ -134,6 +134,6 @@ mod tests {
             _ => None,
         };
         let all: Vec<u32> = plan(&args("")).iter().filter_map(overcommit).collect();
-        assert_eq!(all, [2, 2, 2, 1, 1]);
+        assert_eq!(all, [2, 2, 2, 1, 1, 1]);
     }
 }

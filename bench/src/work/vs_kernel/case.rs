@@ -50,6 +50,9 @@ pub enum Program {
     BusyIdle100,
     /// A process with half of the memory forks 20 times; each child writes to 1 % of it
     Forks,
+    /// A process with five eighths of the memory forks four workers, which read all of it, and each
+    /// write to 5 % of it
+    Workers,
     /// A shell starts /bin/true 300 times
     Short,
 }
@@ -60,11 +63,11 @@ impl Program {
         self >= Program::Busy2
     }
 
-    /// The least RAM that it gets where `size` is what it works on. These two are about what
+    /// The least RAM that it gets where `size` is what it works on. These are about what
     /// processes cost, and have more than they take.
     pub fn least(self, size: u64) -> u64 {
         match self {
-            Program::Forks => size,
+            Program::Forks | Program::Workers => size,
             Program::Short => 64 << 20,
             _ => 0,
         }

@@ -20,9 +20,10 @@ use std::path::{Path, PathBuf};
 
 /// What numpy is to do.
 const NUMPY: &str = include_str!("program/numpy.py");
-/// What a pool of Python processes is to do, and what a process that forks.
+/// What a pool of Python processes is to do, what a process that forks, and one with workers.
 const POOL: &str = include_str!("program/pool.py");
 const FORKS: &str = include_str!("program/forks.py");
+const WORKERS: &str = include_str!("program/workers.py");
 /// How a database is asked, and its server started and ended around that.
 const POSTGRESQL: &str = include_str!("program/postgresql.sh");
 /// Many short processes.
@@ -165,6 +166,7 @@ impl Inputs {
             Program::Busy8 => load(size, 8, 0)?,
             Program::BusyIdle100 => load(size / 2, 1, 100)?,
             Program::Forks => python(FORKS, &[&(size / 2).to_string()])?,
+            Program::Workers => python(WORKERS, &[&(size / 8 * 5).to_string()])?,
             Program::Short => Job::new(["sh", "-c", SHORT]),
             Program::Own => Job::new(&self.own),
         })
@@ -210,7 +212,9 @@ pub fn missing(program: Program) -> Option<String> {
         Program::Make => {
             (have(&["make"]) && compiler().is_some(), "there is no g++ with make: install both")
         }
-        Program::PythonPool | Program::Forks => (python("pass").is_some(), NO_PYTHON),
+        Program::PythonPool | Program::Forks | Program::Workers => {
+            (python("pass").is_some(), NO_PYTHON)
+        }
         Program::Postgresql => (
             have(&["postgres", "initdb", "psql"]) && runs("id", &["-u", "postgres"]).is_some(),
             NO_POSTGRESQL,

@@ -5,7 +5,7 @@
 //! threads of its own, the parent's swap devices to read what was stored there, devices of its own
 //! to write to, and a lease of its own on the job's budget.
 //!
-//! 1. Before: mapping calls stop, and the child gets a lease. Where the job has so much left, that
+//! 1. Before: mapping calls stop, and the child gets a lease. Where the job has plenty left, that
 //!    is for all that its parent has in memory, since it may come to have all of it for itself; and
 //!    else for what they cannot share, and what they share counts once until one of them writes to
 //!    it ([`crate::memory::shares`]). Only where there is not even that left the parent shrinks.
@@ -45,6 +45,9 @@ use std::time::{Duration, Instant};
 const SHRINK_PATIENCE: Duration = Duration::from_secs(5);
 /// Pages for what comes in between the first half of a fork's preparation and the second.
 const FORK_ROOM: u64 = 512;
+/// How many times what a child may come to have for itself there has to be, so that it gets a lease
+/// for that: the rest is for others, as long as it has it.
+const PLENTY: u64 = 2;
 /// Rounds of reclaim without any page before it is plain that there is nothing to take, and how
 /// long: a round or two may find pages and batches in other hands, and more of them where a thread
 /// that has them does not get a processor.
@@ -144,10 +147,10 @@ impl Engine {
         let lease = most + unmanaged;
         let has = |pages: u64| member.is_some_and(|member| member.take(pages, pages, 0) > 0);
         let left = || account.budget().saturating_sub(account.leased());
-        if left() < lease {
+        if left() < PLENTY * lease {
             self.reclaim.reap();
         }
-        if has(lease) {
+        if left() >= PLENTY * lease && has(lease) {
             self.shrink();
             return ChildLease { member, own: None };
         }
