@@ -154,21 +154,28 @@ impl Engine {
             self.shrink();
             return ChildLease { member, own: None };
         }
-        // 2. Not so much is left: what it cannot share.
-        let own = || (budget.limit() + unmanaged).saturating_sub(memory.shareable()).max(1);
-        let first = own();
-        if has(first) {
+        // 2. Not so much is left: what it cannot share. Where processes write into each other's
+        //    memory they share nothing: such a write would fail.
+        let shares = !account.has_remote_writes();
+        let shared = || if shares { memory.shareable() } else { 0 };
+        let own = || {
+            let used = budget.used() + budget.promised();
+            (used + budget.high() + FORK_ROOM + unmanaged).saturating_sub(shared()).max(1)
+        };
+        let mut pages = own();
+        if has(pages) {
             self.shrink();
-            return ChildLease { member, own: Some(first) };
+        } else {
+            // 3. Nor that. What leaves this process its child needs no room for, but if it is
+            //    compressed both have it then.
+            let lacks = pages.saturating_sub(left());
+            let gives = if shares { 2 * lacks } else { lacks.div_ceil(2) };
+            self.control.aim(most.saturating_sub(gives).clamp(FLOOR.min(most), most));
+            self.shrink();
+            pages = own();
+            member.iter().for_each(|member| member.set(pages));
         }
-        // 3. Nor that: what this process gives up leaves it, and its child needs no room for it. Of
-        //    what is compressed then both have a part.
-        let lacks = own().saturating_sub(left());
-        self.control.aim(most.saturating_sub(2 * lacks).clamp(FLOOR.min(most), most));
-        self.shrink();
-        let own = own();
-        member.iter().for_each(|member| member.set(own));
-        ChildLease { member, own: Some(own) }
+        ChildLease { member, own: shares.then_some(pages) }
     }
 
     /// Reclaims until no more is in use than the limit is to be, and the reserve is free, which
