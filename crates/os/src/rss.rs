@@ -13,6 +13,8 @@ pub struct Rss {
     pub anonymous: u64,
     /// Of shared memory, its part of them: what several map is divided as well.
     pub shared: u64,
+    /// Anonymous pages that count for others, as forked processes still share them.
+    pub divided: u64,
 }
 
 impl Rss {
@@ -34,7 +36,8 @@ impl Rss {
     pub fn roughly() -> Result<Rss, Errno> {
         let mut text = [0; 4096];
         let text = read(c"/proc/self/status", &mut text)?;
-        Ok(Rss { anonymous: pages(text, "RssAnon"), shared: pages(text, "RssShmem") })
+        let (anonymous, shared) = (pages(text, "RssAnon"), pages(text, "RssShmem"));
+        Ok(Rss { anonymous, shared, divided: 0 })
     }
 
     /// All of them.
@@ -44,7 +47,9 @@ impl Rss {
 
     /// From the text of the file.
     fn parse(text: &str) -> Rss {
-        Rss { anonymous: pages(text, "Pss_Anon"), shared: pages(text, "Pss_Shmem") }
+        let (anonymous, shared) = (pages(text, "Pss_Anon"), pages(text, "Pss_Shmem"));
+        let divided = pages(text, "Anonymous").saturating_sub(anonymous);
+        Rss { anonymous, shared, divided }
     }
 }
 
@@ -85,14 +90,14 @@ mod tests {
     fn figures_are_found_by_their_names() {
         let text = "00400000-7ffe00000000 ---p 00000000 00:00 0    [rollup]\nRss:    884 kB\n\
             Pss_Anon:    70 kB\nPss_Shmem:      13 kB\nAnonymous:           104 kB\n";
-        assert_eq!(Rss::parse(text), Rss { anonymous: 18, shared: 4 });
+        assert_eq!(Rss::parse(text), Rss { anonymous: 18, shared: 4, divided: 8 });
         assert_eq!(Rss::parse("Pss_Anon: many kB\nPss_Shmem: 4\n"), Rss::default());
     }
 
     proptest! {
         #[test]
         fn any_text_has_figures(
-            text in "((Pss_Anon|Pss_Shmem):? *[0-9]{0,21} ?(kB)?\n|.{0,30}\n){0,9}",
+            text in "((Pss_Anon|Pss_Shmem|Anonymous):? *[0-9]{0,21} ?(kB)?\n|.{0,30}\n){0,9}",
         ) {
             let _ = Rss::parse(&text).pages();
         }

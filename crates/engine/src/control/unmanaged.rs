@@ -257,8 +257,9 @@ impl<B: Backing> Control<B> {
         }
         let rss = Rss::of_process()?;
         // Frames come and go meanwhile: the most there were are taken off, but for what the kernel
-        // counts for others.
+        // counts for others. What the account says of those may be a little old.
         let others = self.memory.lease.member().map_or(0, |member| member.part_of_saved());
+        let others = others.min(rss.divided);
         let managed = managed.max(self.memory.budget().used()).saturating_sub(others);
         let pages = rss.pages().saturating_sub(managed);
         Ok(Exact { at: Instant::now(), pages, shared: rss.shared, rough })
