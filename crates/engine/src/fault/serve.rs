@@ -88,6 +88,8 @@ impl<B: Backing> Fault<B> {
         }
         let unprotected = self.unprotect(range.clone());
         self.swap.drop_written_copy(page, word);
+        // It may have been marked since the look at its word.
+        self.memory.unshare(word.is_shared().into());
         if !is_seeded(Bug::UnprotectUnlocked) {
             unlock();
         }

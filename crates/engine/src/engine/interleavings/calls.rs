@@ -87,6 +87,16 @@ const SHARED_TWICE: Model = Model {
     ..SHARED
 };
 
+/// A write to a page that is protected for nothing meets a fork that marks it.
+const SHARED_LATE: Model = Model {
+    world: || World::new(1, "out=drop", ""),
+    begin: |world| {
+        world.write(0);
+        world.protect(0..1);
+    },
+    actors: &[|world| world.write(0), |world| world.share()],
+};
+
 /// There is a frame for one page of four: who brings another in reclaims first.
 const WITHOUT_FRAMES: Model = Model {
     world: || World::new(4, "out=drop,folio=1,frame.percpu=off", "ram:16M"),
@@ -100,7 +110,7 @@ const WITHOUT_FRAMES: Model = Model {
 
 #[test]
 fn no_interleaving_meets_a_page_that_is_not_where_it_should_be() {
-    let models = [PINNED, REMAPPED, FORKED, SHARED, SHARED_TWICE];
+    let models = [PINNED, REMAPPED, FORKED, SHARED, SHARED_TWICE, SHARED_LATE];
     models.into_iter().for_each(|model| model.finds_nothing(100));
     WITHOUT_FRAMES.finds_nothing(300);
 }
