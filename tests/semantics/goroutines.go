@@ -131,7 +131,7 @@ func main() {
 	go func() {
 		for time.Now().Before(until) {
 			syscall.Kill(os.Getpid(), syscall.SIGBUS)
-			time.Sleep(20 * time.Microsecond)
+			time.Sleep(500 * time.Microsecond)
 		}
 		sender.Done()
 	}()
