@@ -71,7 +71,8 @@ pub unsafe fn begin_handler(context: *mut libc::c_void, more: u64) {
     tls::set_blocked(blocked | more & OURS);
 }
 
-/// After the program's handler.
+/// After the program's handler, with all signals blocked: what comes from here on comes when this
+/// handler returns, and not on the stack that this one has; and so does what has come before.
 ///
 /// # Safety
 ///
@@ -79,9 +80,6 @@ pub unsafe fn begin_handler(context: *mut libc::c_void, more: u64) {
 pub unsafe fn end_handler(context: *mut libc::c_void) {
     // SAFETY: the caller's promise.
     let mask = unsafe { &mut *context_mask(context) };
-    // What comes from here on comes when this handler returns, and not on the stack that this one
-    // has; and so does what has come before. All of them: another handler would find ours blocked.
-    change_mask(libc::SIG_SETMASK, !0);
     tls::set_blocked(*mask & OURS);
     *mask &= !OURS;
     raise_pending();
@@ -631,6 +629,7 @@ unsafe fn call_programs(
             false => std::mem::transmute::<usize, extern "C" fn(i32)>(handler)(signal),
         });
         if shadowed {
+            change_mask(libc::SIG_SETMASK, !0);
             end_handler(context);
         }
     }

@@ -143,6 +143,9 @@ struct Call {
 
 const _: () = assert!(size_of::<Call>().is_multiple_of(16));
 
+/// A mask with all signals.
+static ALL: u64 = !0;
+
 // Between the change of stacks and that of the mask nothing touches memory on the program's stack,
 // which may be absent: a fault would come while its signal is blocked. Nor is anything written
 // there afterwards: it may be read-only by then, and a SIGSEGV that finds no room for its frame
@@ -202,6 +205,14 @@ global_asm!(
     ".globl overspill_handler_back",
     "overspill_handler_back:",
     "lea rsp, [rbp - {frame}]",
+    // The kernel may use what is right below, where the functions that end this have their frames:
+    // from here on no signal comes.
+    "mov edi, {SETMASK}",
+    "lea rsi, [rip + {all}]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "mov eax, {SIGPROCMASK}",
+    "syscall",
     "call {enter}",
     "mov rdi, rsp",
     "call {end}",
@@ -227,6 +238,7 @@ global_asm!(
     SIGALTSTACK = const libc::SYS_sigaltstack,
     SIGPROCMASK = const libc::SYS_rt_sigprocmask,
     SETMASK = const libc::SIG_SETMASK,
+    all = sym ALL,
     foreign = const offset_of!(Call, foreign),
     saved = const offset_of!(Call, saved),
     begin = sym begin,
