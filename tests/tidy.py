@@ -35,8 +35,8 @@ FLOORS = {
         "fault_path", "probe", "lib",
     ],
     "crates/preload": [
-        "sys", "route", "code", "config", "own_stack", "heap", "image", "pool", "dormant", "remote",
-        "data_end", "memory", "load", "userfaultfd", "nested",
+        "sys", "route", "code", "rewrite", "config", "own_stack", "heap", "image", "pool",
+        "dormant", "remote", "data_end", "memory", "load", "userfaultfd", "nested",
         "robust", "signals", "stubs", "trap", "calls", "streams", "sandbox", "delivery", "gate",
         "map", "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall",
         "inline", "init", "lib",

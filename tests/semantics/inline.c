@@ -136,6 +136,26 @@ static void children(void)
     check(waitpid((pid_t)pid, &status, 0) == pid && WEXITSTATUS(status) == 5, "a child by clone");
 }
 
+/* What is changed in code leaves the mapping of it whole: profilers and debuggers go by that. */
+static void mappings_of_code(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512], file[256], before[256] = "";
+    int again = 0, files = 0;
+    while (maps && fgets(line, sizeof line, maps)) {
+        char x;
+        if (sscanf(line, "%*s r-%c%*s %*s %*s %*s %255s", &x, file) != 2 || x != 'x' ||
+            file[0] != '/' || strstr(file, "overspill"))
+            continue;
+        again += strcmp(file, before) == 0;
+        files++;
+        strcpy(before, file);
+    }
+    check(files >= 2 && again == 0, "the code of each file is one mapping");
+    if (maps)
+        fclose(maps);
+}
+
 int main(void)
 {
     mappings();
@@ -146,5 +166,6 @@ int main(void)
     fill(block, pages, 9);
     check(bad_pages(block, pages, 9) == 0, "the C library's heap is there too");
     free(block);
+    mappings_of_code();
     return failures != 0;
 }

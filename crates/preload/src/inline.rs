@@ -25,6 +25,7 @@ use crate::code::SYSCALL;
 use crate::exec::tracee;
 use crate::memory::touch::{follows, touch};
 use crate::memory::{self, vectors};
+use crate::rewrite::Writer;
 use crate::route::pages_touched;
 use crate::signals::registers::Registers;
 use crate::signals::{self, altstack, masks};
@@ -176,7 +177,8 @@ pub fn start() -> Result<(), Errno> {
     let _internal = tls::Internal::enter();
     let Some(executable) = looked_at() else { return Ok(()) };
     trap::answer_replaced_by(call);
-    let write = |at, old: &[u8], new: &[u8]| write_code(at, old, new, executable.prot);
+    let writer = Writer::new(executable.prot);
+    let write = |at, old: &[u8], new: &[u8]| write_code(&writer, at, old, new);
     let mut calls = Vec::new();
     let numbers =
         sites::find(&executable, is_replaced).into_iter().try_for_each(|site| match site {
@@ -196,17 +198,14 @@ pub fn start() -> Result<(), Errno> {
 }
 
 /// Writes into the code, which may not be what is in the file: then it stays as it is.
-fn write_code(at: usize, old: &[u8], new: &[u8], prot: c_int) -> Result<(), Errno> {
-    let pages = pages_touched(at, new.len()).ok_or(Errno::INVAL)?;
-    // SAFETY: code keeps its protection, or gets more.
-    let protect = |prot| unsafe { sys::on_range(Sysno::mprotect, pages.start, pages.len(), prot) };
-    protect(prot | libc::PROT_WRITE)?;
-    // SAFETY: the code's memory, which can be written now; nobody else runs.
-    let code = unsafe { std::slice::from_raw_parts_mut(at as *mut u8, new.len()) };
-    if code.starts_with(old) {
-        code.copy_from_slice(new);
+fn write_code(writer: &Writer, at: usize, old: &[u8], new: &[u8]) -> Result<(), Errno> {
+    // SAFETY: the code's memory.
+    let code = unsafe { std::slice::from_raw_parts(at as *const u8, new.len()) };
+    if !code.starts_with(old) {
+        return Ok(());
     }
-    protect(prot).map(drop)
+    // SAFETY: an instruction of the program's, which has not begun.
+    unsafe { writer.write(at, new) }
 }
 
 /// Does a call whose number was replaced, in the handler that it has come to.

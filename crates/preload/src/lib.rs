@@ -62,6 +62,7 @@ mod nested;
 mod own_stack;
 mod pool;
 mod remote;
+mod rewrite;
 mod robust;
 mod route;
 mod sandbox;

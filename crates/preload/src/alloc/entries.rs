@@ -15,13 +15,12 @@
 //! as little as they do without us. A C library that dlmopen loads into a namespace of its own
 //! stays as it is: there everybody calls that one. Where code may not be changed nothing is.
 
-use crate::code::{JUMP_BYTES, jump};
+use crate::code::jump;
+use crate::rewrite::Writer;
 use crate::{alloc, image, sys};
-use overspill_os::{PAGE_SIZE, beside};
+use overspill_os::beside;
 use std::ffi::{CStr, c_int, c_void};
-use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use syscalls::Sysno;
 
 /// A function of the C library's, and ours.
 type Pair = (&'static CStr, usize);
@@ -109,26 +108,15 @@ fn change<const COUNT: usize>(functions: [Pair; COUNT]) {
     if places.iter().any(|(place, ours)| !code.contains(place) || !reach(*ours)) {
         return;
     }
-    let first = places.iter().map(|(place, _)| *place).min().unwrap_or_default();
-    let last = places.iter().map(|(place, _)| *place).max().unwrap_or_default();
-    let pages = first & !(PAGE_SIZE - 1)..(last + JUMP_BYTES).next_multiple_of(PAGE_SIZE);
-    const CODE: i32 = libc::PROT_READ | libc::PROT_EXEC;
-    if protect(&pages, CODE | libc::PROT_WRITE) {
-        for (n, (place, ours)) in places.iter().enumerate() {
-            if places[..n].iter().all(|(before, _)| before != place) {
-                let jump = jump(*place, *ours);
-                // SAFETY: the first bytes of a function of the C library's, which is longer; the
-                // process has one thread, and no call of the function is under way.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(jump.as_ptr(), *place as *mut u8, JUMP_BYTES)
-                };
+    let writer = Writer::new(libc::PROT_READ | libc::PROT_EXEC);
+    for (n, (place, ours)) in places.iter().enumerate() {
+        if places[..n].iter().all(|(before, _)| before != place) {
+            // SAFETY: the first bytes of a function of the C library's, which is longer; the
+            // process has one thread, and no call of the function is under way.
+            if unsafe { writer.write(*place, &jump(*place, *ours)) }.is_err() {
+                // What cannot be done for the first can be done for none.
+                return;
             }
         }
-        protect(&pages, CODE);
     }
-}
-
-fn protect(pages: &Range<usize>, prot: i32) -> bool {
-    // SAFETY: code keeps its protection, or gets more.
-    unsafe { sys::on_range(Sysno::mprotect, pages.start, pages.len(), prot) }.is_ok()
 }

@@ -24,6 +24,7 @@
 //! delivery is refused.
 
 use crate::code::{JUMP_BYTES, SYSCALL, is_jumped_to, jump, moved, syscalls};
+use crate::rewrite::Writer;
 use crate::signals::registers::{RED_ZONE, Registers};
 use crate::sys::failure;
 use crate::{image, memory, sys};
@@ -31,8 +32,6 @@ use overspill_os::signal::{OURS, change_mask, raise_pending};
 use overspill_os::{Errno, PAGE_SIZE, seccomp, tls};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
-use std::ops::Range;
-use syscalls::Sysno;
 
 /// What glibc's places look like: `mov eax, SYS_rt_sigprocmask`, perhaps something that takes a few
 /// bytes, and `syscall`.
@@ -238,22 +237,18 @@ pub fn from_register(bytes: &[u8], syscall: usize) -> Option<usize> {
     moved(&bytes[at..syscall], 0).map(|_| at)
 }
 
-/// Puts the offset of the thread's words into a copy of the stub.
-///
-/// # Safety
-///
-/// The copy has so many bytes, may be written, and nobody runs it.
-unsafe fn name_words(copy: usize, len: usize) {
-    // SAFETY: the caller's promise.
-    let code = unsafe { std::slice::from_raw_parts_mut(copy as *mut u8, len) };
+/// The stub, with the offset of the thread's words in it.
+fn with_words() -> Vec<u8> {
+    let mut code = stub().to_vec();
     let offset = i32::try_from(tls::blocked_offset())
         .expect("thread-local memory is less than 2 GiB")
         .to_le_bytes();
-    for at in 0..len - offset.len() {
+    for at in 0..code.len() - offset.len() {
         if code[at..at + offset.len()] == OFFSET.to_le_bytes() {
             code[at..at + offset.len()].copy_from_slice(&offset);
         }
     }
+    code
 }
 
 /// In the handler of a fault: whether a stub has met it. The stub ends when the handler returns.
@@ -350,53 +345,39 @@ pub fn start() -> Result<(), Errno> {
     if places.is_empty() || !reach {
         return Err(Errno::NOEXEC);
     }
-    let protect = |range: Range<usize>, prot| {
-        let (start, end) = (range.start & !(PAGE_SIZE - 1), range.end.next_multiple_of(PAGE_SIZE));
-        // SAFETY: code keeps its protection, or gets more.
-        unsafe { sys::on_range(Sysno::mprotect, start, end - start, prot) }
-    };
-    const CODE: i32 = libc::PROT_READ | libc::PROT_EXEC;
-    protect(page..page + ROOM, CODE | libc::PROT_WRITE)?;
-    protect(code.clone(), CODE | libc::PROT_WRITE)?;
+    let writer = Writer::new(libc::PROT_READ | libc::PROT_EXEC);
     for (n, CallSite { at: place, first, between, certain }) in places.into_iter().enumerate() {
         let (at, place) = (page + n * size, code.start + place);
         let behind = place + first + between;
         // What the copy begins with: without the number, which the stub has, or with the
         // instruction that fetches it.
         let taken = if certain { place + first } else { place };
-        // SAFETY: 1. there is room for so many; 2. nobody runs this code now: the process has one
+        // SAFETY: the library's code, which stays where it is.
+        let taken_bytes = unsafe { std::slice::from_raw_parts(taken as *const u8, behind - taken) };
+        let back = |from: usize| jump(from, behind + SYSCALL.len());
+        let Some(mut copy) = moved(taken_bytes, at.wrapping_sub(taken)) else {
+            if certain {
+                // SAFETY: the number in an instruction, and nobody runs it now: the process has one
+                // thread.
+                unsafe { writer.write(place + 1, &(seccomp::MASK as u32).to_le_bytes()) }?;
+            }
+            continue;
+        };
+        if !certain {
+            copy.extend(IS_MASK);
+            copy.extend(SYSCALL);
+            copy.extend(back(at + copy.len()));
+        }
+        copy.extend(with_words());
+        copy.extend(back(at + copy.len()));
+        // SAFETY: 1. there is room for so many, which nobody runs yet; 2. the process has one
         // thread; 3. the place is the first byte of an instruction, and nothing jumps to those that
         // its jump covers besides.
         unsafe {
-            let taken_bytes = std::slice::from_raw_parts(taken as *const u8, behind - taken);
-            let Some(copy) = moved(taken_bytes, at.wrapping_sub(taken)) else {
-                if certain {
-                    ((place + 1) as *mut u32).write_unaligned(seccomp::MASK as u32);
-                }
-                continue;
-            };
-            let mut to = at;
-            let mut put = |bytes: &[u8]| {
-                std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len());
-                to += bytes.len();
-                to
-            };
-            let mut end = put(&copy);
-            let back = |from: usize| jump(from, behind + SYSCALL.len());
-            if !certain {
-                put(&IS_MASK);
-                end = put(&SYSCALL);
-                end = put(&back(end));
-            }
-            let body = end;
-            end = put(stub());
-            name_words(body, stub().len());
-            put(&back(end));
-            (place as *mut [u8; JUMP_BYTES]).write_unaligned(jump(place, at));
+            writer.write(at, &copy)?;
+            writer.write(place, &jump(place, at))?;
         }
     }
-    protect(code, CODE)?;
-    protect(page..page + ROOM, CODE)?;
     Ok(())
 }
 
