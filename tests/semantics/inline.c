@@ -136,6 +136,57 @@ static void children(void)
     check(waitpid((pid_t)pid, &status, 0) == pid && WEXITSTATUS(status) == 5, "a child by clone");
 }
 
+/* Signals that an instruction could raise, but that are sent, while calls are stopped: their
+   handlers run on the signal stack of the program. */
+#define SENT 4000
+
+static char signal_stack[64 << 10];
+static volatile sig_atomic_t got, elsewhere;
+static atomic_int sender_done;
+
+static void on_signal_stack(int signal)
+{
+    char here;
+    (void)signal;
+    got++;
+    elsewhere += &here < signal_stack || &here >= signal_stack + sizeof signal_stack;
+}
+
+static void *send_signals(void *argument)
+{
+    static const int signals[] = {SIGSEGV, SIGILL, SIGFPE, SIGTRAP};
+    for (int i = 0; i < SENT; i++) {
+        pthread_kill(*(pthread_t *)argument, signals[i % 4]);
+        usleep(20);
+    }
+    sender_done = 1;
+    return NULL;
+}
+
+static void sent_meanwhile(void)
+{
+    static const int signals[] = {SIGSEGV, SIGILL, SIGFPE, SIGTRAP};
+    struct sigaction action = {.sa_handler = on_signal_stack, .sa_flags = SA_ONSTACK | SA_RESTART};
+    stack_t stack = {.ss_sp = signal_stack, .ss_size = sizeof signal_stack}, none = stack;
+    pthread_t self = pthread_self(), sender;
+    sigfillset(&action.sa_mask);
+    sigaltstack(&stack, NULL);
+    for (int i = 0; i < 4; i++)
+        sigaction(signals[i], &action, NULL);
+    pthread_create(&sender, NULL, send_signals, &self);
+    while (!sender_done) {
+        uint64_t set = 1 << (SIGUSR1 - 1);
+        CALL(SYS_rt_sigprocmask, SIG_BLOCK, (long)&set, 0, 8, 0, 0);
+    }
+    pthread_join(sender, NULL);
+    check(got > SENT / 8, "signals are sent to a thread whose calls are stopped");
+    check(elsewhere == 0, "and are handled on its signal stack");
+    none.ss_flags = SS_DISABLE;
+    sigaltstack(&none, NULL);
+    for (int i = 0; i < 4; i++)
+        signal(signals[i], SIG_DFL);
+}
+
 /* What is changed in code leaves the mapping of it whole: profilers and debuggers go by that. */
 static void mappings_of_code(void)
 {
@@ -161,6 +212,7 @@ int main(void)
     mappings();
     handlers();
     children();
+    sent_meanwhile();
     size_t pages = 32 * MIB / PAGE;
     char *block = malloc(pages * PAGE);
     fill(block, pages, 9);

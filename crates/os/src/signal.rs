@@ -9,7 +9,7 @@ mod program;
 
 pub use program::{
     Interrupted, IsInterrupted, KernelAction, call_on_stack_by, chain, fork_done, fork_prepare,
-    program_sigaction,
+    program_sigaction, put_off,
 };
 
 use crate::units::Errno;

@@ -33,6 +33,7 @@
 //! allocates nothing and takes no lock of the program's.
 
 use crate::memory::touch::Tries;
+use crate::signals::handlers::RAISED;
 use crate::signals::registers::{RED_ZONE, Registers};
 use crate::signals::{altstack, masks};
 use crate::sys::failure;
@@ -222,18 +223,8 @@ pub fn start() -> Result<(), String> {
     Ok(())
 }
 
-/// All signals but those that an access or a call raises.
-const HANDLER_MASK: u64 = {
-    let open =
-        [libc::SIGBUS, libc::SIGSEGV, libc::SIGSYS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
-    let mut mask = !0u64;
-    let mut at = 0;
-    while at < open.len() {
-        mask &= !(1 << (open[at] - 1));
-        at += 1;
-    }
-    mask
-};
+/// All signals but those that an access, an instruction or a call raises.
+const HANDLER_MASK: u64 = !(RAISED | overspill_os::signal::OURS);
 
 /// What the kernel says of a call that a filter has stopped (siginfo_t for SIGSYS).
 #[repr(C)]
@@ -263,7 +254,7 @@ extern "C" fn on_sigsys(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     tls::set_answering(Answering::Ends);
     if tls::pending() & !tls::blocked() != 0 {
         // They come when this handler returns.
-        overspill_os::signal::change_mask(libc::SIG_BLOCK, overspill_os::signal::OURS);
+        overspill_os::signal::change_mask(libc::SIG_BLOCK, !0);
         overspill_os::signal::raise_pending();
     }
 }

@@ -1,7 +1,8 @@
 //! What the program has asked for SIGBUS and SIGSYS while handlers of the engine's are installed:
 //! it is done when one comes that is none of the engine's.
 //!
-//! One that was sent may come while a handler of the engine's is at work, and waits for its end.
+//! One that was sent may come while a handler of the engine's is at work, and waits for its end
+//! ([`put_off`]), and so does any other that those handlers leave open.
 
 use super::{
     Blocked, Handler, OURS, SHADOWED, are_all, begin_handler, change_mask, context_mask,
@@ -168,6 +169,39 @@ pub fn call_on_stack_by(caller: Handler, interrupted: IsInterrupted) {
     CALLER.store(caller as *const () as usize, Release);
 }
 
+/// Puts off a signal that was sent and has come while a handler of the engine's is at work: it
+/// comes again when that returns, and then on the stack that it is to have. Says whether it was put
+/// off.
+///
+/// # Safety
+///
+/// As for [`chain`].
+pub unsafe fn put_off(
+    signal: i32,
+    info: *const libc::siginfo_t,
+    context: *mut libc::c_void,
+) -> bool {
+    // SAFETY: the caller's promise.
+    if unsafe { (*info).si_code } > 0 {
+        return false;
+    }
+    let bit = 1 << (signal - 1);
+    // SAFETY: as above.
+    let (interrupted, mask) = unsafe { (interrupted(context), &mut *context_mask(context)) };
+    // The engine is at work, all other signals blocked.
+    let works = || SHADOWED.load(Ordering::Relaxed) && !tls::is_program() && are_all(*mask);
+    match interrupted {
+        Interrupted::Handler => tls::set_pending(tls::pending() | bit),
+        Interrupted::Program if !works() => return false,
+        Interrupted::Program | Interrupted::EndOfHandler => {
+            *mask |= bit;
+            change_mask(libc::SIG_BLOCK, OURS | bit);
+            send_to_self(signal);
+        }
+    }
+    true
+}
+
 /// Does what the program asked for: its handler, or the default, which kills. Called by the handler
 /// of [`install`](super::install).
 ///
@@ -175,28 +209,14 @@ pub fn call_on_stack_by(caller: Handler, interrupted: IsInterrupted) {
 ///
 /// The arguments are those that the kernel has passed to that handler.
 pub unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let mut action = program_action(signal).replace(None);
     // SAFETY: the caller's promise.
-    let is_sent = unsafe { (*info).si_code } <= 0;
+    if unsafe { put_off(signal, info, context) } {
+        return;
+    }
+    let mut action = program_action(signal).replace(None);
     let bit = 1 << (signal - 1);
     // SAFETY: as above.
-    let interrupted = if is_sent { unsafe { interrupted(context) } } else { Interrupted::Program };
-    // SAFETY: the caller's promise.
-    let mask = unsafe { &mut *context_mask(context) };
-    // The engine is at work, all other signals blocked.
-    let works =
-        || is_sent && SHADOWED.load(Ordering::Relaxed) && !tls::is_program() && are_all(*mask);
-    match interrupted {
-        // It comes when that handler returns, and then on the stack that it is to have.
-        Interrupted::Handler => return tls::set_pending(tls::pending() | bit),
-        Interrupted::Program if !works() => {}
-        // It comes when that is done.
-        Interrupted::Program | Interrupted::EndOfHandler => {
-            *mask |= bit;
-            change_mask(libc::SIG_BLOCK, OURS);
-            return send_to_self(signal);
-        }
-    }
+    let is_sent = unsafe { (*info).si_code } <= 0;
     if tls::blocked() & bit != 0 {
         if is_sent {
             // It stays pending until the program unblocks it.

@@ -27,7 +27,7 @@ use overspill_os::copy;
 use overspill_os::lock::RawLock;
 use overspill_os::pointer::{overspill_own_pointer, overspill_programs_pointer};
 use overspill_os::signal::{Blocked, Interrupted, KernelAction};
-use overspill_os::signal::{begin_handler, change_mask, end_handler};
+use overspill_os::signal::{begin_handler, change_mask, end_handler, put_off};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
@@ -309,15 +309,22 @@ fn ours() -> usize {
     overspill_handler as *const () as usize
 }
 
+/// Signals that an access or an instruction raises: open in the handler of a call that was stopped.
+pub const RAISED: u64 = 1 << (libc::SIGSEGV - 1)
+    | 1 << (libc::SIGILL - 1)
+    | 1 << (libc::SIGFPE - 1)
+    | 1 << (libc::SIGTRAP - 1);
+
 extern "C" fn begin(call: &mut Call) {
-    let mut wanted = ENTRIES[call.signal].read();
-    if call.signal == libc::SIGSEGV as usize {
-        wanted = for_fault(call, wanted);
-    }
+    call.stack = 0;
+    let Some(wanted) = wanted(call) else {
+        // The program has no part in it: what it believes of its mask is not touched.
+        call.handler = nothing as *const () as usize;
+        return;
+    };
     call.handler = wanted.handler;
     // SAFETY: the kernel has passed the context.
     unsafe { begin_handler(call.context, wanted.mask) };
-    call.stack = 0;
     if wanted.flags & libc::SA_ONSTACK != 0 {
         // SAFETY: as above.
         let (sp, kernels) = unsafe {
@@ -340,26 +347,31 @@ extern "C" fn begin(call: &mut Call) {
     }
 }
 
-/// What is called for a SIGSEGV.
-fn for_fault(call: &Call, wanted: Wanted) -> Wanted {
-    // SAFETY: the kernel has passed both.
+/// What is called for a signal; none for one that is ours, or comes again later.
+fn wanted(call: &Call) -> Option<Wanted> {
+    let (signal, info) = (call.signal as c_int, call.info as *const libc::siginfo_t);
+    let wanted = ENTRIES[call.signal].read();
+    // SAFETY: what the kernel has passed.
+    if RAISED & 1 << (signal - 1) != 0 && unsafe { put_off(signal, info, call.context) } {
+        return None;
+    }
+    if signal != libc::SIGSEGV {
+        return Some(wanted);
+    }
+    // SAFETY: as above.
     let is_ours = unsafe {
-        let info = call.info as *const libc::siginfo_t;
         (*info).si_code > 0 && (copy::recover(call.context) || masks::recover(call.context))
     };
-    let by_us = |handler: extern "C" fn(c_int, *const libc::siginfo_t)| Wanted {
-        handler: handler as *const () as usize,
-        flags: 0,
-        mask: 0,
-    };
     match wanted.handler {
-        _ if is_ours => by_us(nothing),
-        libc::SIG_DFL => by_us(default_action),
+        _ if is_ours => None,
+        libc::SIG_DFL => {
+            Some(Wanted { handler: default_action as *const () as usize, flags: 0, mask: 0 })
+        }
         _ => {
             if wanted.flags & libc::SA_RESETHAND != 0 && !is_borrowed() {
                 ENTRIES[call.signal].write(Wanted { handler: libc::SIG_DFL, ..wanted });
             }
-            wanted
+            Some(wanted)
         }
     }
 }
@@ -431,6 +443,9 @@ pub fn leave_faults(real: Sigaction) {
 }
 
 extern "C" fn end(call: &mut Call) {
+    if call.handler == nothing as *const () as usize {
+        return;
+    }
     // SAFETY: the kernel has passed the context.
     unsafe { end_handler(call.context) };
 }
