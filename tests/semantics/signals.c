@@ -158,6 +158,41 @@ static void alternate_stack(void)
     free(other_stack.ss_sp);
 }
 
+/* Where the thread has none of its own the handler runs on its stack, as deep as that is, and may
+   set one and take it away. */
+static uintptr_t in_thread;
+static atomic_int without;
+
+static void on_threads_stack(int signal)
+{
+    char deep[512 << 10], own[16 << 10];
+    stack_t set = {.ss_sp = own, .ss_size = sizeof own}, none = {.ss_flags = SS_DISABLE}, found;
+    (void)signal;
+    memset(deep, 1, sizeof deep);
+    __asm__ volatile("" : : "r"(deep) : "memory");
+    int set_right = sigaltstack(&set, NULL) == 0 && sigaltstack(NULL, &found) == 0 &&
+                    found.ss_sp == own && sigaltstack(&none, NULL) == 0;
+    without += set_right && in_thread - (uintptr_t)deep < MIB;
+}
+
+static void *without_stack(void *argument)
+{
+    char here;
+    in_thread = (uintptr_t)&here;
+    for (int i = 0; i < 200; i++)
+        raise(SIGUSR2);
+    return argument;
+}
+
+static void no_alternate_stack(void)
+{
+    pthread_t thread;
+    handle(SIGUSR2, on_threads_stack, SA_ONSTACK);
+    pthread_create(&thread, NULL, without_stack, NULL);
+    pthread_join(thread, NULL);
+    check(without == 200, "a thread without an alternate stack handles signals on its own");
+}
+
 static void *write_late(void *argument)
 {
     while (hits < 3)
@@ -238,6 +273,7 @@ int main(void)
     at_a_high_rate(SA_RESTART | SA_NODEFER, "the same stack, nested");
     at_threads();
     alternate_stack();
+    no_alternate_stack();
     interrupted();
     return finish();
 }

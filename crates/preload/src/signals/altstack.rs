@@ -3,8 +3,8 @@
 //! A signal frame cannot be pushed onto an absent page, and a program may run on stacks in managed
 //! memory (coroutines). So SIGBUS and SIGSYS are always handled on a stack that is not managed. It
 //! takes the place of the one that the program may set by sigaltstack(2): that is only noted, and
-//! used by hand for the program's handlers ([`crate::signals::handlers`]). Those for SIGBUS and
-//! SIGSYS run on ours.
+//! used by hand for the program's handlers ([`crate::signals::handlers`]), and so is the thread's
+//! own where the program has set none. Those for SIGBUS and SIGSYS run on ours.
 //!
 //! A stack comes with the thread and goes with it, for threads that the C library makes for itself
 //! with their first call that is stopped; some are kept for the next thread. A child of clone(2)
@@ -113,10 +113,10 @@ fn is_on_programs(programs: &libc::stack_t, address: usize) -> bool {
 }
 
 /// Where a handler of the program's runs that has come to a thread with the stack pointer `sp`, on
-/// the program's own signal stack: the stack pointer, and which part of ours the kernel may use
-/// meanwhile. `kernels` is what it had when it pushed the frame, `used` the lowest address that is
-/// in use. None where the handler stays on ours: the program has no stack, or ours is in use below
-/// this handler, or has little left.
+/// the program's own signal stack, or on the thread's if it has none: the stack pointer, and which
+/// part of ours the kernel may use meanwhile. `kernels` is what it had when it pushed the frame,
+/// `used` the lowest address that is in use. None where the handler stays on ours: that is in use
+/// below this handler, or has little left.
 pub fn programs_place(
     sp: usize,
     kernels: &libc::stack_t,
@@ -125,7 +125,7 @@ pub fn programs_place(
     let programs = foot()?.programs.get();
     let (low, high) = room(tls::signal_stack());
     let on_ours = |address: usize| (low..high).contains(&address);
-    if programs.ss_flags & libc::SS_DISABLE != 0 || on_ours(sp) || !on_ours(used) {
+    if on_ours(sp) || !on_ours(used) {
         return None;
     }
     let kernels = kernels.ss_sp as usize..kernels.ss_sp as usize + kernels.ss_size;
@@ -135,8 +135,9 @@ pub fn programs_place(
     // The function that decides this has its own frame below.
     const SLACK: usize = 256;
     let used = (used - SLACK) & !15;
-    let (stack, free) = if is_on_programs(&programs, sp) {
-        // It has interrupted another handler there, whose frames are outside of the kernel's part.
+    let has_none = programs.ss_flags & libc::SS_DISABLE != 0;
+    let (stack, free) = if has_none || is_on_programs(&programs, sp) {
+        // It may have interrupted another handler, whose frames are outside of the kernel's part.
         (sp - RED_ZONE, kernels.start..used)
     } else if used - low >= high - kernels.end {
         (programs.ss_sp as usize + programs.ss_size, low..used)
@@ -365,7 +366,8 @@ mod tests {
         let (low, high) = room(tls::signal_stack());
         let all = libc::stack_t { ss_sp: low as *mut _, ss_flags: 0, ss_size: high - low };
         let used = high - 4096;
-        assert!(programs_place(4096, &all, used).is_none(), "the program has none");
+        let (own, _) = programs_place(8192, &all, used).unwrap();
+        assert_eq!(own, 8192 - RED_ZONE, "the thread's own: the program has none");
         let size = 1 << 16;
         let programs = libc::stack_t { ss_sp: (1 << 20) as *mut _, ss_flags: 0, ss_size: size };
         set_programs(&programs, std::ptr::null_mut()).unwrap();
