@@ -3,6 +3,7 @@
 #include "common.h"
 #include <dirent.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #define PAGES ((size_t)2048)
 
@@ -47,6 +48,12 @@ static void closing(void)
         closed += close(fd) == 0;
     check(closed == 0, "%d of 5000 numbers were open", closed);
     memory_works("closing each number");
+    int found = 0;
+    for (int fd = 3; fd < 5000; fd++) {
+        struct stat status;
+        found += fcntl(fd, F_GETFD) >= 0 || fstat(fd, &status) == 0 || dup(fd) >= 0;
+    }
+    check(found == 0, "none is open by fcntl, fstat or dup: %d", found);
     /* As high as the limit allows, but not above what it usually is. */
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);

@@ -148,10 +148,6 @@ functions! {
     FSTATAT c"fstatat" fstatat = Int SYS_newfstatat(4) ["rsi", "rdx"];
     /// fstatat64(3).
     FSTATAT64 c"fstatat64" fstatat64 = Int SYS_newfstatat(4) ["rsi", "rdx"];
-    /// fstat(2).
-    FSTAT c"fstat" fstat = Int SYS_fstat(2) ["rsi"];
-    /// fstat64(3).
-    FSTAT64 c"fstat64" fstat64 = Int SYS_fstat(2) ["rsi"];
     /// statx(2).
     STATX c"statx" statx = Int SYS_statx(5) ["rsi", "r8"];
     /// access(2).
@@ -168,7 +164,7 @@ functions! {
     MKDIR c"mkdir" mkdir = Int SYS_mkdir(2) ["rdi"];
 }
 
-// Called by what is exported elsewhere ([`crate::dma`]) or replaced in a table.
+// Called by what is exported elsewhere ([`crate::dma`], [`crate::fds`]) or replaced in a table.
 functions! {
     INNER, allow(missing_docs);
     RECVMSG c"recvmsg" recvmsg = Long SYS_recvmsg(3);
@@ -177,6 +173,8 @@ functions! {
     OPEN64 c"open64" open64 = Int SYS_open(3) ["rdi"];
     OPENAT c"openat" openat = Int SYS_openat(4) ["rsi"];
     OPENAT64 c"openat64" openat64 = Int SYS_openat(4) ["rsi"];
+    FSTAT c"fstat" fstat = Int SYS_fstat(2) ["rsi"];
+    FSTAT64 c"fstat64" fstat64 = Int SYS_fstat(2) ["rsi"];
     CREAT c"creat" creat = Int SYS_creat(2) ["rdi"];
     CREAT64 c"creat64" creat64 = Int SYS_creat(2) ["rdi"];
     OPEN_2 c"__open_2" __open_2 = Int SYS_open(2) ["rdi"];

@@ -6,8 +6,8 @@
 //! Calls by number through syscall(2) come here too. Inline system calls are not guarded, nor are
 //! listings by scandir(3) or the like.
 
-use crate::pool;
 use crate::sys::{check, real, to_c_int};
+use crate::{calls, pool};
 use overspill_os::descriptors::{self, is_engines};
 use overspill_os::{Errno, tls};
 use std::ffi::{CStr, c_int, c_uint};
@@ -47,6 +47,50 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     }
     // SAFETY: the caller's promise.
     unsafe { real!(c"close" as unsafe extern "C" fn(c_int) -> c_int)(fd) }
+}
+
+/// dup(2).
+///
+/// # Safety
+///
+/// As for dup(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    if is_hidden(fd) {
+        return to_c_int(Err(Errno::BADF));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { real!(c"dup" as unsafe extern "C" fn(c_int) -> c_int)(fd) }
+}
+
+macro_rules! fstat_family {
+    ($($(#[$doc:meta])* $symbol:ident;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            ///
+            /// As for fstat(2).
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C" fn $symbol(fd: c_int, stat: *mut libc::stat) -> c_int {
+                type Fstat = unsafe extern "C" fn(c_int, *mut libc::stat) -> c_int;
+                if is_hidden(fd) {
+                    return to_c_int(Err(Errno::BADF));
+                }
+                // SAFETY: 1. a function by that name has this type; 2. the caller's promise.
+                unsafe {
+                    std::mem::transmute::<unsafe extern "C" fn(), Fstat>(calls::$symbol)(fd, stat)
+                }
+            }
+        )*
+    };
+}
+
+fstat_family! {
+    /// fstat(2): many a program asks so which descriptors are open.
+    fstat;
+    /// fstat64(3), which is the same on x86-64.
+    fstat64;
 }
 
 /// dup2(2).
