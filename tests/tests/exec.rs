@@ -135,6 +135,16 @@ fn beyond_a_static_program() {
     is_managed("static", &["sh", "-c", &format!("env -i {leads} small kept {}", hungry())]);
 }
 
+/// What is linked statically and traced from its start, as by a debugger, is executed as it is: its
+/// code lies where its file says.
+#[test]
+fn a_static_program_in_a_debugger() {
+    // Without arguments it says how it is used.
+    let program = word(SCRATCH.compile("traced.c", &["-static", "-no-pie"]));
+    let traced = word(SCRATCH.program("traced.c"));
+    is_not_managed("traced", &[&traced, &program]);
+}
+
 #[test]
 fn off_leaves_the_job() {
     let hungry = hungry();

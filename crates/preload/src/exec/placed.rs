@@ -6,10 +6,11 @@
 //!
 //! Context: as in [`super::environment`].
 
-use super::environment;
 use super::file::{Executed, Path};
+use super::{environment, tracee};
 use crate::memory::strings::{Strings, each};
 use crate::{image, load, memory};
+use overspill_os::observer;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -33,6 +34,12 @@ pub struct Placed {
     pub environment: Strings,
 }
 
+/// Whether the process is traced, or is as soon as it executes a program: then that has its faults
+/// by thread, and a debugger finds it where its file says.
+fn is_traced() -> bool {
+    tracee::is_waiting() || observer::is_traced()
+}
+
 /// Arguments that come before the program's own: two, as the loader takes the first for its own
 /// name.
 const BEFORE: usize = 2;
@@ -46,7 +53,8 @@ impl Placing {
         let is_wanted =
             environment::is_for_job(environment) && !environment::is_of_valgrind(environment);
         is_wanted.then_some(())?;
-        Some(Placing { path: file.is_static()? })
+        let path = file.is_static()?;
+        (!is_traced()).then_some(Placing { path })
     }
 
     /// Whether its path leads to it from any directory.
