@@ -62,9 +62,27 @@ static void many_children(uint64_t seed)
     check(bad_pages(memory, PAGES, seed) == 0, "and the parent after them");
 }
 
+/* A signal for each look at the clock, or for each system call: where that can be had memory works
+   with it, and where not it fails as on a machine without. */
+static void signals_for_everything(void)
+{
+    static char selector;
+    int refused = prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) != 0;
+    check(!refused || errno == EINVAL, "no clock");
+    fill(memory, PAGES, 3);
+    size_t bad = bad_pages(memory, PAGES, 3);
+    prctl(PR_SET_TSC, PR_TSC_ENABLE, 0, 0, 0);
+    refused = prctl(59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, &selector) != 0;
+    check(!refused || errno == EINVAL, "no system calls");
+    if (!refused)
+        prctl(59, 0, 0, 0, 0);
+    check(bad + bad_pages(memory, PAGES, 3) == 0, "memory meanwhile");
+}
+
 int main(void)
 {
     memory = map_pages(PAGES);
+    signals_for_everything();
     fill(memory, PAGES, 0);
     if (geteuid() == 0) {
         /* The working directory may lie where only root gets to; the root directory is

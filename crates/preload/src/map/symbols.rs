@@ -2,6 +2,7 @@
 
 use crate::map;
 use crate::sys::{to_c, to_c_int};
+use overspill_os::Errno;
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
 /// Result of a function that returns an address.
@@ -209,9 +210,10 @@ pub extern "C" fn munlockall() -> c_int {
     to_c_int(map::munlockall())
 }
 
-/// prctl(2), for two things: names given to managed memory are dropped, since a name cuts the
+/// prctl(2), for three things: names given to managed memory are dropped, since a name cuts the
 /// window's mapping in pieces, of which a process may have only so many (mimalloc names all that it
-/// maps); and sandboxes ([`crate::sandbox`]).
+/// maps); what would stop the engine in the program's threads is answered as by a machine without
+/// it; and sandboxes ([`crate::sandbox`]).
 ///
 /// # Safety
 ///
@@ -220,6 +222,15 @@ pub extern "C" fn munlockall() -> c_int {
 pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     if option == libc::PR_SET_VMA && crate::pool::contains(b) {
         return 0;
+    }
+    const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
+    const PR_SYS_DISPATCH_ON: usize = 1;
+    const PR_TSC_SIGSEGV: usize = libc::PR_TSC_SIGSEGV as usize;
+    // A signal for each look at the clock, or for each system call.
+    if let (libc::PR_SET_TSC, PR_TSC_SIGSEGV) | (PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON) =
+        (option, a)
+    {
+        return to_c_int(Err(Errno::INVAL));
     }
     // SAFETY: the caller's promise; the C library's function does no more than this.
     let call =
