@@ -175,9 +175,21 @@ static void on_threads_stack(int signal)
     without += set_right && in_thread - (uintptr_t)deep < MIB;
 }
 
+/* Left so often that all of our stack would be used up. */
+static sigjmp_buf out_of_handler;
+
+static void leave_handler(int signal)
+{
+    siglongjmp(out_of_handler, signal);
+}
+
 static void *without_stack(void *argument)
 {
     char here;
+    volatile int left = 0;
+    handle(SIGALRM, leave_handler, SA_ONSTACK);
+    if (sigsetjmp(out_of_handler, 1) == 0 || ++left < 500)
+        raise(SIGALRM);
     in_thread = (uintptr_t)&here;
     for (int i = 0; i < 200; i++)
         raise(SIGUSR2);

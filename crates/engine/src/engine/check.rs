@@ -14,13 +14,17 @@ use crate::swap::Entry;
 use crate::units::{FrameId, PageIndex, SlotId};
 use overspill_os::backing::Backing;
 use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Without a random key: no system call is made here, which may be one of the program's.
+type Set<T> = HashSet<T, BuildHasherDefault<DefaultHasher>>;
 
 /// What the words of all pages name.
 #[derive(Default)]
 struct Named {
-    frames: HashSet<FrameId>,
-    slots: HashSet<u64>,
+    frames: Set<FrameId>,
+    slots: Set<u64>,
     resident: u64,
     cached: usize,
     filled: u64,

@@ -136,13 +136,17 @@ pub fn programs_place(
     const SLACK: usize = 256;
     let used = (used - SLACK) & !15;
     let has_none = programs.ss_flags & libc::SS_DISABLE != 0;
-    let (stack, free) = if has_none || is_on_programs(&programs, sp) {
-        // It may have interrupted another handler, whose frames are outside of the kernel's part.
-        (sp - RED_ZONE, kernels.start..used)
-    } else if used - low >= high - kernels.end {
-        (programs.ss_sp as usize + programs.ss_size, low..used)
+    let (below, above) = (kernels.start..used, kernels.end..high);
+    let (stack, free) = if has_none {
+        // It may have interrupted other handlers, whose frames are outside of the kernel's part; as
+        // many as fill all of that have been left by siglongjmp.
+        (sp - RED_ZONE, if below.len() >= LEFT { below } else { above })
+    } else if is_on_programs(&programs, sp) {
+        // It has interrupted another handler there, whose frames are outside of the kernel's part.
+        (sp - RED_ZONE, below)
     } else {
-        (programs.ss_sp as usize + programs.ss_size, kernels.end..high)
+        let free = if used - low >= above.len() { low..used } else { above };
+        (programs.ss_sp as usize + programs.ss_size, free)
     };
     let free_stack =
         libc::stack_t { ss_sp: free.start as *mut _, ss_flags: 0, ss_size: free.len() };
@@ -368,6 +372,9 @@ mod tests {
         let used = high - 4096;
         let (own, _) = programs_place(8192, &all, used).unwrap();
         assert_eq!(own, 8192 - RED_ZONE, "the thread's own: the program has none");
+        let last = libc::stack_t { ss_size: LEFT, ..all };
+        let (_, other) = programs_place(8192, &last, low + LEFT - 4096).unwrap();
+        assert_eq!(other.ss_sp as usize, low + LEFT, "as if by siglongjmp, so many times");
         let size = 1 << 16;
         let programs = libc::stack_t { ss_sp: (1 << 20) as *mut _, ss_flags: 0, ss_size: size };
         set_programs(&programs, std::ptr::null_mut()).unwrap();
