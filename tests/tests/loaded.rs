@@ -9,24 +9,6 @@ use std::sync::LazyLock;
 
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
 
-/// Programs of the semantics suite that are to be the same when they are linked statically.
-const SOURCES: [&str; 14] = [
-    "aio.c",
-    "asynchronous.c",
-    "blocking.c",
-    "brk.c",
-    "changed.c",
-    "coroutines.c",
-    "fork_evicted.c",
-    "heap.c",
-    "loaded.c",
-    "mremap.c",
-    "remote.c",
-    "signals.c",
-    "syscalls.c",
-    "threads.c",
-];
-
 /// Runs a command natively and in a job by signal, and compares; what the job did.
 fn same(name: &str, memory: &str, words: &[&str]) -> Option<(Outcome, Report)> {
     let overspill = overspill(&SCRATCH)?;
@@ -45,31 +27,55 @@ fn same(name: &str, memory: &str, words: &[&str]) -> Option<(Outcome, Report)> {
     Some((under, Report::read(&report)))
 }
 
-fn c_programs(flag: &str, sources: &[&str]) {
-    let probe = SCRATCH.target_dir().join(format!("tmp/probe{flag}"));
+/// Runs `tests/semantics/SOURCE`, linked with a flag.
+fn c_program(flag: &str, source: &str) {
+    let name = format!("{source}{flag}");
+    let probe = SCRATCH.room(&format!("loaded.{name}.probe"));
     let mut compile = Command::new("cc");
-    compile.args([flag, "-x", "c", "-o"]).arg(&probe).arg("-").stdin(std::process::Stdio::null());
+    compile.args([flag, "-x", "c", "-o"]).arg(probe.path.join("probe")).arg("-");
     // A file without a main function fails later than one that there is no library for.
     let missing = run(&mut compile, TIME_LIMIT).stderr;
     if missing.contains("cannot find -lc") {
         return skipped(&format!("nothing can be linked with {flag} here"));
     }
-    for source in sources {
-        let program = SCRATCH.compile(source, &[flag]);
-        let name = format!("{source}{flag}");
-        let Some((_, report)) = same(&name, "16M", &[program.to_str().unwrap()]) else { return };
-        assert!(report.total("managed_peak_bytes") > 4 << 20, "{name} is not managed");
+    let program = SCRATCH.compile(source, &[flag]);
+    let Some((_, report)) = same(&name, "16M", &[program.to_str().unwrap()]) else { return };
+    assert!(report.total("managed_peak_bytes") > 4 << 20, "{name} is not managed");
+}
+
+macro_rules! programs {
+    ($flag:literal, $($name:ident => $source:literal),* $(,)?) => {
+        $(#[test] fn $name() { super::c_program($flag, $source); })*
+    };
+}
+
+/// Programs of the semantics suite that are to be the same when they are linked statically.
+mod c_at_its_own_addresses {
+    programs! {
+        "-static",
+        aio => "aio.c",
+        asynchronous => "asynchronous.c",
+        blocking => "blocking.c",
+        brk => "brk.c",
+        changed => "changed.c",
+        coroutines => "coroutines.c",
+        fork_evicted => "fork_evicted.c",
+        heap => "heap.c",
+        loaded => "loaded.c",
+        mremap => "mremap.c",
+        remote => "remote.c",
+        signals => "signals.c",
+        syscalls => "syscalls.c",
+        threads => "threads.c",
     }
 }
 
-#[test]
-fn c_at_its_own_addresses() {
-    c_programs("-static", &SOURCES);
-}
-
-#[test]
-fn c_at_any_addresses() {
-    c_programs("-static-pie", &["loaded.c", "threads.c"]);
+mod c_at_any_addresses {
+    programs! {
+        "-static-pie",
+        loaded => "loaded.c",
+        threads => "threads.c",
+    }
 }
 
 #[test]
