@@ -116,8 +116,7 @@ QUICK = python-fork,python-threads,bash,java-g1,make,rustc,nginx,su,setpriv,unsh
 
 programs-quick: product ## The small ones of these, in two minutes
 	tests/programs/install.sh --quick
-	$(PYTHON) tests/programs/programs.py --quick --fault signal
-	$(PYTHON) tests/programs/programs.py --quick --only $(QUICK) --fault thread
+	$(PYTHON) tests/programs/programs.py --quick --thread $(QUICK)
 
 clean: ## Remove all that was built
 	$(CARGO) clean

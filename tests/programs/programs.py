@@ -39,6 +39,9 @@ def arguments():
         "--fault", choices=("signal", "thread", "both"), default="both", help="deliveries to test"
     )
     parser.add_argument(
+        "--thread", metavar="NAME,...", help="by thread these cases only; NAME may end with *"
+    )
+    parser.add_argument(
         "--native",
         action="store_true",
         help="no overspill, each case natively twice: checks the cases",
@@ -51,7 +54,10 @@ def arguments():
     parser.add_argument("--list", action="store_true", help="list the cases")
     chosen = parser.parse_args()
     try:
-        chosen.cases = cases.select(chosen.only.split(",") if chosen.only else [], chosen.quick)
+        chosen.cases, chosen.thread = (
+            cases.select(names.split(",") if names else [], chosen.quick)
+            for names in (chosen.only, chosen.thread)
+        )
     except KeyError as e:
         parser.error(f"there is no case {e.args[0]}")
     if chosen.native:
@@ -85,7 +91,7 @@ class Table:
         row = f"{name:<22}{mib(native.peak):>10}{native.seconds:>6.1f} s{mib(budget):>10}"
         for delivery in self.deliveries:
             ours = [v for v in verdicts if v.delivery == delivery]
-            row += f" | {self._cell(ours, native):<26}"
+            row += f" | {self._cell(ours, native) if ours else '':<26}"
         self.rows.append(row.rstrip())
         print(self.rows[-1], flush=True)
 
@@ -113,7 +119,7 @@ class Report:
 
     def add(self, case, native, budget, verdicts):
         self.table.add(case.name, native, budget, verdicts)
-        for delivery in self.table.deliveries:
+        for delivery in dict.fromkeys(v.delivery for v in verdicts):
             fine = all(v.word == "ok" for v in verdicts if v.delivery == delivery)
             self.counts["passed" if fine else "failed"] += 1
         self.failures += [_sentence(case, v) for v in verdicts if v.word != "ok"]
@@ -169,8 +175,9 @@ def run_case(case, chosen, scratch, report):
         if why := runner.judge_native(case, native):
             return report.broken(case, why)
         budget, verdicts = workshop.budget(native), []
+        deliveries = [d for d in chosen.deliveries if d != "thread" or case in chosen.thread]
         for _ in range(chosen.repeat):
-            for delivery in chosen.deliveries:
+            for delivery in deliveries:
                 outcome = workshop.under_overspill(delivery, budget, native)
                 verdicts.append(runner.judge(workshop, delivery, budget, outcome, native))
                 if verdicts[-1].word != "ok":
