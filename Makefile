@@ -61,7 +61,7 @@ demo: product ## Run a job in a quarter of the memory that it takes, and show th
 
 test: ## All that CI runs, with one line of counts at the end (under 20 minutes on two cores)
 	@$(PYTHON) tests/proof/steps.py \
-		fmt tidy audit product+test-packages+lint unit programs-quick+doc+proof-quick
+		fmt tidy audit product+test-packages+lint+doc unit programs-quick+proof-quick
 
 test-packages: ## Install the programs that `make test` tests with (Debian or Ubuntu, as root)
 	tests/proof/install.sh
@@ -81,12 +81,15 @@ lint: ## clippy without warnings, where it exists
 	@if ! $(CARGO) clippy --version >/dev/null 2>&1; then echo "skipped: there is no clippy"; \
 	else $(CARGO) clippy --workspace --all-targets -- -D warnings; fi
 
+doc: DOC = RUSTDOC=$(abspath tests/rustdoc.sh) RUSTDOCFLAGS="-D warnings" \
+	$(CARGO) doc --workspace --no-deps --examples
 doc: ## Build the documentation without warnings
-	@# The command and the library have the same name: the pages of the command go elsewhere.
+	@# The command and the library have the same name: the pages of the commands go elsewhere. With
+	@# the examples the features are those of `make lint`, whose dependencies are used again.
 	rm -rf $(CARGO_TARGET_DIR)/doc $(CARGO_TARGET_DIR)/doc-command
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p overspill-cli --no-deps --document-private-items
+	$(DOC) --bins
 	mv $(CARGO_TARGET_DIR)/doc $(CARGO_TARGET_DIR)/doc-command
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --exclude overspill-cli --no-deps
+	$(DOC) --lib
 
 # Of a debug build: it checks the order of locks, and every invariant after each test.
 unit: ## The tests in Rust
