@@ -1,5 +1,5 @@
-//! How findings are told: as [`json`], or as a [`table`] with a [`verdict`] a line, as a drawing of
-//! [`charts`] or a page ([`html`]), all from what the bench declared.
+//! How findings are told: as [`json`], or as a [`table`] with a [`mod@verdict`] a line, as a
+//! drawing of [`charts`] or a page ([`html`]), all from what the bench declared.
 
 pub mod charts;
 pub mod html;

@@ -1,6 +1,6 @@
 //! `zswap`: pages that are swapped out and in as a whole, or by accesses.
 //!
-//! [`pages`] is what they hold, [`figures`] what is told.
+//! [`pages`] is what they hold, [`mod@figures`] what is told.
 
 pub mod figures;
 pub mod pages;
