@@ -136,7 +136,52 @@ static void children(void)
     check(waitpid((pid_t)pid, &status, 0) == pid && WEXITSTATUS(status) == 5, "a child by clone");
 }
 
-/* Signals that an instruction could raise, but that are sent, while calls are stopped: their
+/* 4. SIGBUS that is sent while calls are made. */
+static volatile int is_done;
+static pid_t receiver;
+
+static void *send_sigbus(void *unused UNUSED)
+{
+    while (!is_done) {
+        syscall(SYS_tgkill, getpid(), receiver, SIGBUS);
+        usleep(20);
+    }
+    return NULL;
+}
+
+static void calls_under_signals(void)
+{
+    struct kernel_action action = {on_user, SA_SIGINFO | SA_RESTART | OWN_RESTORER, own_restorer,
+                                   0};
+    CALL(SYS_rt_sigaction, SIGBUS, &action, 0, 8, 0, 0);
+    receiver = (pid_t)syscall(SYS_gettid);
+    pthread_t sender;
+    pthread_create(&sender, NULL, send_sigbus, NULL);
+    char *block = map(MIB, PROT_READ | PROT_WRITE);
+    int wrong = 0;
+    for (int n = 0; n < 4000; n++) {
+        char *page = block + n % 256 * PAGE;
+        *page = 1;
+        wrong += CALL(SYS_madvise, block, MIB, MADV_DONTNEED, 0, 0, 0) != 0 || *page != 0;
+    }
+    check(wrong == 0, "each call does what it says");
+    for (int n = 0; n < 20; n++) {
+        block[PAGE] = 7;
+        long pid = CALL(SYS_fork, 0, 0, 0, 0, 0, 0);
+        if (pid == 0) {
+            char *own = map(MIB, PROT_READ | PROT_WRITE);
+            memset(own, 1, MIB);
+            CALL(SYS_exit_group, block[PAGE] + own[PAGE], 0, 0, 0, 0, 0);
+        }
+        int status;
+        wrong += waitpid((pid_t)pid, &status, 0) != pid || WEXITSTATUS(status) != 8;
+    }
+    check(wrong == 0, "and each child");
+    is_done = 1;
+    pthread_join(sender, NULL);
+}
+
+/* 5. Signals that an instruction could raise, but that are sent, while calls are stopped: their
    handlers run on the signal stack of the program. */
 #define SENT 4000
 
@@ -187,7 +232,7 @@ static void sent_meanwhile(void)
         signal(signals[i], SIG_DFL);
 }
 
-/* What is changed in code leaves the mapping of it whole: profilers and debuggers go by that. */
+/* 6. What is changed in code leaves the mapping of it whole: profilers and debuggers go by that. */
 static void mappings_of_code(void)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
@@ -212,6 +257,7 @@ int main(void)
     mappings();
     handlers();
     children();
+    calls_under_signals();
     sent_meanwhile();
     size_t pages = 32 * MIB / PAGE;
     char *block = malloc(pages * PAGE);

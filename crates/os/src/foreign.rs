@@ -21,8 +21,7 @@ use crate::units::{Errno, PAGE_SIZE, check};
 use crate::{confined, seccomp, tls, vm};
 use std::arch::global_asm;
 use std::sync::atomic::{
-    AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
-    Ordering::Release,
+    AtomicI32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use syscalls::{Sysno, raw_syscall};
 
@@ -33,8 +32,6 @@ const BUSY: i32 = -1;
 
 /// The thread of each entry, 0 for none.
 static NUMBERS: [AtomicI32; THREADS] = [const { AtomicI32::new(0) }; THREADS];
-/// Entries that were ever used are those before this one.
-static USED: AtomicUsize = AtomicUsize::new(0);
 
 // A frame of a signal that a thread begins in, and where one goes on with another thread pointer.
 global_asm!(
@@ -108,21 +105,12 @@ fn claim() -> Result<(usize, usize), Errno> {
         let _ = START.compare_exchange(0, start, AcqRel, Relaxed);
         BYTES.store(THREADS * entry_bytes(), Release);
     }
-    let used = USED.load(Relaxed);
     let is_free = |entry: &AtomicI32| {
         let number = entry.load(Relaxed);
         (number == 0 || number > 0 && has_ended(number))
             && entry.compare_exchange(number, BUSY, AcqRel, Relaxed).is_ok()
     };
-    let found = NUMBERS[..used].iter().position(is_free);
-    let at = match found {
-        Some(at) => at,
-        None => {
-            let at = USED.fetch_add(1, Relaxed);
-            NUMBERS.get(at).ok_or(Errno::AGAIN)?.store(BUSY, Relaxed);
-            at
-        }
-    };
+    let at = NUMBERS.iter().position(is_free).ok_or(Errno::AGAIN)?;
     let start = START.load(Relaxed) + at * entry_bytes();
     let made = vm::protect(start..start + entry_bytes(), vm::Prot::READ_WRITE);
     made.inspect_err(|_| NUMBERS[at].store(0, Release))?;
@@ -180,7 +168,8 @@ pub fn set_programs_pointer(registers: &mut [i64; 23], to: usize) -> Result<(), 
 /// In the child of a fork: the calling thread is its only one.
 pub fn reset_in_child() {
     let own = words().map(|words| &raw const *words as usize);
-    for (at, entry) in NUMBERS[..USED.load(Relaxed).min(THREADS)].iter().enumerate() {
+    let used = |entry: &AtomicI32| entry.load(Relaxed) != 0;
+    for (at, entry) in NUMBERS.iter().enumerate().filter(|(_, entry)| used(entry)) {
         let start = START.load(Relaxed) + at * entry_bytes();
         let is_own = own.is_some_and(|own| (start..start + entry_bytes()).contains(&own));
         entry.store(if is_own { crate::task::id() } else { 0 }, Relaxed);

@@ -12,7 +12,7 @@ pub use program::{
     program_sigaction, put_off,
 };
 
-use crate::units::Errno;
+use crate::units::{Errno, PAGE_SIZE};
 use crate::{copy, pointer, seccomp, tls};
 use std::arch::global_asm;
 use std::ops::Range;
@@ -28,6 +28,10 @@ const SIGSET_BYTES: usize = 8;
 const RESERVED: u64 = 1 << 31 | 1 << 32;
 /// The two signals that may be taken for the engine, as the kernel's set.
 pub const OURS: u64 = 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSYS - 1);
+/// Bytes of a thread's signal stack with the two pages below it, from [`tls::signal_stack`] on:
+/// nested frames of both signals, a debug build's handlers, and those frames over which handlers
+/// run on the program's stack. Memory is used only as far as it is touched, mostly two pages.
+pub const STACK_BYTES: usize = (256 << 10) + 2 * PAGE_SIZE;
 /// Whether [`OURS`] are never blocked, and [`tls::blocked`] says which the program believes to be.
 static SHADOWED: AtomicBool = AtomicBool::new(false);
 
@@ -130,16 +134,34 @@ impl Blocked {
     /// Blocks all signals, on the engine's threads all but those that glibc keeps for itself. A
     /// thread of the program's gets done with what it does; and there glibc's handlers would run on
     /// the thread's signal stack, which may hold the frame that the engine is to return to.
-    /// [`OURS`] stay open there once they are for ever: the thread's own stack, on which this
-    /// begins and ends, may be managed memory.
+    /// [`OURS`] stay as they are there once they are open for ever: the thread's own stack, on
+    /// which this begins and ends, may be managed memory.
     pub fn all() -> Blocked {
-        let open = match tls::is_engine_thread() {
-            true => RESERVED,
-            false if SHADOWED.load(Ordering::Relaxed) => OURS,
-            false => 0,
+        let before = match tls::is_engine_thread() {
+            true => change_mask(libc::SIG_SETMASK, !RESERVED),
+            false if SHADOWED.load(Ordering::Relaxed) => change_mask(libc::SIG_BLOCK, !OURS),
+            false => change_mask(libc::SIG_BLOCK, !0),
         };
-        Blocked { before: change_mask(libc::SIG_SETMASK, !open) }
+        Blocked { before }
     }
+
+    /// The same for a thread that goes over to a stack of the engine's, on which nothing touches
+    /// managed memory. Where it is on its signal stack now, [`OURS`] too: the kernel would see that
+    /// nobody is there, and put the frame of one that is sent over what the thread goes back to.
+    pub fn all_beside_stack() -> Blocked {
+        match is_on_signal_stack() {
+            true => Blocked { before: change_mask(libc::SIG_BLOCK, !0) },
+            false => Blocked::all(),
+        }
+    }
+}
+
+/// Whether the calling thread is on its signal stack.
+pub fn is_on_signal_stack() -> bool {
+    let here = 0u8;
+    let address = std::hint::black_box(&raw const here) as usize;
+    let base = tls::signal_stack();
+    base != 0 && address.wrapping_sub(base) < STACK_BYTES
 }
 
 impl Blocked {

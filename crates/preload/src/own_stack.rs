@@ -1,6 +1,7 @@
 //! A stack for steps of ours that must not run on the program's: that may be managed memory, or
 //! have little room.
 
+use overspill_os::signal::{Blocked, is_on_signal_stack};
 use overspill_os::{PAGE_SIZE, vm};
 use std::arch::global_asm;
 use std::cell::UnsafeCell;
@@ -16,8 +17,7 @@ unsafe impl Sync for OwnStack {}
 static STACK: OwnStack = OwnStack(UnsafeCell::new([0; BYTES]));
 
 /// Runs a step, by a thread that is the only one to do so, on memory that is never managed. Nothing
-/// there touches managed memory, nor is a signal handler called: the thread may be on its signal
-/// stack, of which the kernel would know nothing.
+/// there touches managed memory.
 pub fn run<F: FnOnce()>(step: F) {
     extern "C" fn run<F: FnOnce()>(step: *mut Option<F>) {
         // SAFETY: the step of the frame below, which is used once. That frame may be in managed
@@ -26,6 +26,7 @@ pub fn run<F: FnOnce()>(step: F) {
             step();
         }
     }
+    let _blocked = is_on_signal_stack().then(Blocked::all_beside_stack);
     let mut step = Some(step);
     let top = STACK.0.get() as usize + BYTES;
     // SAFETY: 1. the stack is free, and aligned; 2. the function has the type; 3. it does not

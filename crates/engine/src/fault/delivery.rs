@@ -295,7 +295,7 @@ impl<B: Backing> Fault<B> {
     /// own stack may be managed, or have next to nothing left: a program with much thread-local
     /// memory has threads with 8 KiB.
     pub fn enter<R>(&self, call: impl FnOnce() -> R) -> R {
-        let _blocked = Blocked::all();
+        let _blocked = Blocked::all_beside_stack();
         debug_assert!(overspill_os::signal::all_blocked());
         descriptors::close_left();
         let inside = || {

@@ -213,6 +213,7 @@ pub unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc:
     if unsafe { put_off(signal, info, context) } {
         return;
     }
+    // Not before: who forks holds the lock, and has it put off.
     let mut action = program_action(signal).replace(None);
     let bit = 1 << (signal - 1);
     // SAFETY: as above.

@@ -16,7 +16,7 @@
 use crate::memory::{self, copies};
 use crate::signals::registers::RED_ZONE;
 use crate::sys;
-use overspill_os::{Errno, PAGE_SIZE, seccomp, tls};
+use overspill_os::{Errno, PAGE_SIZE, seccomp, signal, tls};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{
@@ -24,14 +24,10 @@ use std::sync::atomic::{
 };
 use syscalls::{Sysno, raw_syscall};
 
-/// Bytes of a stack: nested frames of both signals, a debug build's handlers, and those frames over
-/// which handlers run on the program's stack. Memory is used only as far as it is touched, mostly
-/// two pages.
-const BYTES: usize = 256 << 10;
 /// The least that is left for the kernel while a handler runs on the program's stack.
 const LEFT: usize = 64 << 10;
-/// With the guard and the page of the foot.
-const MAPPED: usize = BYTES + 2 * PAGE_SIZE;
+/// Bytes of a block: a guard page, the page of the foot, and the stack.
+const MAPPED: usize = signal::STACK_BYTES;
 /// Stacks that are kept.
 const KEPT: usize = 32;
 
@@ -89,7 +85,7 @@ fn set(base: usize) {
 
 /// The first address of the stack at `base` that is used, and the one behind its last.
 fn room(base: usize) -> (usize, usize) {
-    (base + 2 * PAGE_SIZE, base + BYTES + 2 * PAGE_SIZE)
+    (base + 2 * PAGE_SIZE, base + MAPPED)
 }
 
 /// Whether an address lies on the calling thread's stack for signals, of ours.
