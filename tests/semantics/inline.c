@@ -174,7 +174,9 @@ static void calls_under_signals(void)
             CALL(SYS_exit_group, block[PAGE] + own[PAGE], 0, 0, 0, 0, 0);
         }
         int status;
-        wrong += waitpid((pid_t)pid, &status, 0) != pid || WEXITSTATUS(status) != 8;
+        while (waitpid((pid_t)pid, &status, 0) < 0 && errno == EINTR)
+            ;
+        wrong += !WIFEXITED(status) || WEXITSTATUS(status) != 8;
     }
     check(wrong == 0, "and each child");
     is_done = 1;
