@@ -133,16 +133,16 @@ pub fn programs_place(
     let used = (used - SLACK) & !15;
     let has_none = programs.ss_flags & libc::SS_DISABLE != 0;
     let (below, above) = (kernels.start..used, kernels.end..high);
+    // Where no other handler is about, whose frames would be outside of the kernel's part.
+    let larger = if used - low >= above.len() { low..used } else { above };
     let (stack, free) = if has_none {
-        // It may have interrupted other handlers, whose frames are outside of the kernel's part; as
-        // many as fill all of that have been left by siglongjmp.
-        (sp - RED_ZONE, if below.len() >= LEFT { below } else { above })
+        // There may be some; but as many as fill all of that have been left by siglongjmp.
+        (sp - RED_ZONE, if below.len() >= LEFT { below } else { larger })
     } else if is_on_programs(&programs, sp) {
-        // It has interrupted another handler there, whose frames are outside of the kernel's part.
+        // It has interrupted another handler there.
         (sp - RED_ZONE, below)
     } else {
-        let free = if used - low >= above.len() { low..used } else { above };
-        (programs.ss_sp as usize + programs.ss_size, free)
+        (programs.ss_sp as usize + programs.ss_size, larger)
     };
     let free_stack =
         libc::stack_t { ss_sp: free.start as *mut _, ss_flags: 0, ss_size: free.len() };
