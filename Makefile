@@ -22,14 +22,18 @@ product: ## Build what is installed: the command, its libraries, manual pages, c
 		-p overspill-packaging
 	@$(MAKE) --no-print-directory tree
 
-tree: ## Put what was built together as it is installed, in target/tree
+tree: $(TREE)/bin/overspill ## Put what was built together as it is installed, in target/tree
+
+# What is there already is left alone: others may use it, or be about to make it.
+$(TREE)/bin/overspill: $(RELEASE)/overspill $(RELEASE)/liboverspill_preload.so \
+		$(RELEASE)/liboverspill_c.a $(RELEASE)/overspill-pages packaging/install.sh crates/c/link.sh
 	@rm -rf $(TREE)
-	@install -D -m 755 $(RELEASE)/overspill $(TREE)/bin/overspill
 	@install -D -m 755 $(RELEASE)/liboverspill_preload.so $(TREE)/lib/overspill/liboverspill_preload.so
 	@install -D -m 755 packaging/install.sh $(TREE)/install.sh
 	@$(RELEASE)/overspill-pages $(TREE)
 	@install -D -m 644 $(RELEASE)/liboverspill_c.a $(TREE)/lib/liboverspill.a
 	@crates/c/link.sh $(RELEASE)/liboverspill_c.a $(TREE)/lib
+	@install -D -m 755 $(RELEASE)/overspill $@
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,7 +65,7 @@ demo: product ## Run a job in a quarter of the memory that it takes, and show th
 
 test: ## All that CI runs, with one line of counts at the end (under 20 minutes on two cores)
 	@$(PYTHON) tests/proof/steps.py \
-		fmt tidy audit product+test-packages+lint+doc unit programs-quick+proof-quick
+		fmt tidy audit product+test-packages+lint unit programs-quick+doc+proof-quick
 
 test-packages: ## Install the programs that `make test` tests with (Debian or Ubuntu, as root)
 	tests/proof/install.sh
