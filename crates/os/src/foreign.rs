@@ -167,6 +167,10 @@ pub fn set_programs_pointer(registers: &mut [i64; 23], to: usize) -> Result<(), 
 
 /// In the child of a fork: the calling thread is its only one.
 pub fn reset_in_child() {
+    if START.load(Relaxed) == 0 {
+        // There were none: the table is not touched.
+        return;
+    }
     let own = words().map(|words| &raw const *words as usize);
     let used = |entry: &AtomicI32| entry.load(Relaxed) != 0;
     for (at, entry) in NUMBERS.iter().enumerate().filter(|(_, entry)| used(entry)) {

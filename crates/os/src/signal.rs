@@ -158,10 +158,8 @@ impl Blocked {
 
 /// Whether the calling thread is on its signal stack.
 pub fn is_on_signal_stack() -> bool {
-    let here = 0u8;
-    let address = std::hint::black_box(&raw const here) as usize;
     let base = tls::signal_stack();
-    base != 0 && address.wrapping_sub(base) < STACK_BYTES
+    base != 0 && tls::stack_address().wrapping_sub(base) < STACK_BYTES
 }
 
 impl Blocked {

@@ -191,13 +191,14 @@ unsafe fn switch(stack: usize, argument: usize, function: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls;
 
     #[test]
     fn a_closure_runs_on_another_stack_and_returns() {
         let stacks = EngineStacks::new(65).unwrap();
-        let here = vm::stack_address();
+        let here = tls::stack_address();
         let text = String::from("moved");
-        let (there, text) = stacks.run(|| (vm::stack_address(), text + " back"));
+        let (there, text) = stacks.run(|| (tls::stack_address(), text + " back"));
         assert!(here.abs_diff(there) > STACK_BYTES);
         assert_eq!(text, "moved back");
         assert_eq!(

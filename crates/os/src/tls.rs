@@ -316,6 +316,13 @@ pub fn reset_number() {
     store::<5>(0);
 }
 
+/// An address on the calling thread's stack.
+#[inline(never)]
+pub fn stack_address() -> usize {
+    let local = 0u8;
+    std::hint::black_box(&local) as *const u8 as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

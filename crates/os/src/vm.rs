@@ -420,13 +420,6 @@ pub fn touch_own_stack() {
     touch(here);
 }
 
-/// An address on the calling thread's stack.
-#[inline(never)]
-pub fn stack_address() -> usize {
-    let local = 0u8;
-    std::hint::black_box(&local) as *const u8 as usize
-}
-
 /// Simulates a write to every page of a range without changing content (MADV_POPULATE_WRITE), which
 /// makes pages that are shared after a fork the process's own.
 pub fn make_exclusive(range: Range<usize>) -> Result<(), Errno> {

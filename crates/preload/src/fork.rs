@@ -36,12 +36,12 @@
 //! between 6 and the fork, would stop the fork; step 5 makes that state present, so it takes a
 //! fault on something else under that lock.
 
-use crate::signals::{self, altstack, handlers};
+use crate::signals::{self, actions, altstack};
 use crate::sys::{Uncancelled, real};
 use crate::{dormant, gate, heap, own_stack, pool, stdio, sys, trap};
 use overspill_os::lock::RawLock;
 use overspill_os::signal::Blocked;
-use overspill_os::{Errno, PAGE_SIZE, seccomp, thread, tls, vm};
+use overspill_os::{Errno, PAGE_SIZE, seccomp, thread, tls};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -137,12 +137,12 @@ fn prepare(kind: CopyKind, words: Words) {
             words
                 .iter()
                 .for_each(|word| stdio::touch(*word..word.saturating_add(size_of::<usize>())));
-            touch_stack(vm::stack_address());
+            touch_stack(tls::stack_address());
         });
     }
     own_stack::run(|| {
         pool::fork_prepare_freeze();
-        handlers::fork_prepare();
+        actions::fork_prepare();
         heap::fork_prepare();
     });
 }
@@ -154,7 +154,7 @@ fn done_in_parent(kind: CopyKind, made: bool) {
     }
     own_stack::run(|| {
         heap::fork_done();
-        handlers::fork_done();
+        actions::fork_done();
         pool::fork_parent(made);
     });
     gate::open();
@@ -172,8 +172,8 @@ fn done_in_child(kind: CopyKind) {
     own_stack::run(|| {
         trap::reset_in_child(FORKER.load(Ordering::Relaxed));
         heap::fork_done();
-        handlers::fork_done();
-        handlers::begin_process();
+        actions::fork_done();
+        actions::begin_process();
         pool::fork_child();
     });
     gate::open_in_child();

@@ -20,6 +20,7 @@ use overspill_os::{Errno, tls};
 use std::ffi::{c_int, c_void};
 use syscalls::{Sysno, raw_syscall};
 
+pub mod actions;
 pub mod altstack;
 pub mod handlers;
 pub mod masks;
@@ -59,7 +60,7 @@ fn opened(mask: &Option<u64>, set: Set) -> Set {
 /// Opens both on the first thread, whatever the process has inherited or blocked, and takes over
 /// the handlers that it has.
 pub fn start() {
-    handlers::begin_process();
+    actions::begin_process();
     signal::shadow();
     handlers::find_own_code();
     signal::call_on_stack_by(handlers::on_programs_stack, handlers::interrupted);
@@ -180,7 +181,7 @@ unsafe extern "C" fn raw_sigaction(
 /// Sets the program's own action for a signal of ours, and returns the one before. The child of a
 /// vfork has its parent's memory, but its actions end with it.
 fn set_ours(signal: c_int, wanted: Option<libc::sigaction>) -> libc::sigaction {
-    let wanted = wanted.filter(|_| !handlers::is_borrowed());
+    let wanted = wanted.filter(|_| !actions::is_borrowed());
     wanted.iter().for_each(|wanted| handlers::note(signal, wanted));
     program_sigaction(signal, wanted)
 }

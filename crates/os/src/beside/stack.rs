@@ -5,7 +5,7 @@
 use super::storage::{self, CONTROL_BYTES, write_storage};
 use crate::lock::RawLock;
 use crate::units::{Errno, PAGE_SIZE};
-use crate::vm;
+use crate::{tls, vm};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -78,7 +78,7 @@ pub(super) fn fork_done() {
 
 /// That of the calling thread, if it is one of ours.
 pub(super) fn own() -> Option<&'static Stack> {
-    let here = vm::stack_address();
+    let here = tls::stack_address();
     STACKS.lock.with(|| STACKS.iter().find(|stack| stack.range().contains(&here)))
 }
 
@@ -86,7 +86,7 @@ pub(super) fn own() -> Option<&'static Stack> {
 /// deeper before.
 pub fn forget_stack() {
     // The page below is for the calls that do it.
-    let end = (vm::stack_address() & !(PAGE_SIZE - 1)).saturating_sub(PAGE_SIZE);
+    let end = (tls::stack_address() & !(PAGE_SIZE - 1)).saturating_sub(PAGE_SIZE);
     let unused = own().map(|stack| stack.range().start..end);
     if let Some(unused) = unused.filter(|unused| !unused.is_empty()) {
         let _ = vm::advise(unused, vm::MADV_DONTNEED);

@@ -8,7 +8,7 @@
 
 use crate::memory::vectors::looking;
 use crate::nested::until_present;
-use crate::signals::handlers::is_borrowed;
+use crate::signals::actions::is_borrowed;
 use crate::sys::real;
 use overspill_os::tls;
 use std::ffi::c_long;

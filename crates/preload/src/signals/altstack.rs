@@ -316,7 +316,7 @@ pub fn anew(base: usize) -> libc::stack_t {
 
 fn set_programs(new: *const libc::stack_t, old: *mut libc::stack_t) -> Result<usize, Errno> {
     let Some(foot) = foot().filter(|_| tls::is_program()) else { return call(new, old) };
-    let here = overspill_os::vm::stack_address();
+    let here = tls::stack_address();
     note_programs(foot, new, old, here, current().ss_flags & libc::SS_ONSTACK != 0)
 }
 

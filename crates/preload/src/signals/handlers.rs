@@ -1,13 +1,14 @@
 //! The program's handlers, in signal delivery: each is called by one of ours.
 //!
-//! The kernel knows [`overspill_handler`], and a table has what the program has set for each
-//! signal. So a handler
+//! The kernel knows [`overspill_handler`], and a [table](super::actions) has what the program has
+//! set for each signal. So a handler
 //!
 //! - finds in its context a mask that says of SIGBUS and SIGSYS what the program has set, and may
 //!   change it there;
 //! - runs on the stack that the program has set by sigaltstack(2), if it has asked for that
-//!   (SA_ONSTACK), also where that is managed memory: the kernel pushes its frame onto our stack
-//!   ([`crate::signals::altstack`]), and we go on to the program's.
+//!   (SA_ONSTACK), also where that is managed memory, or on the thread's own if it has set none:
+//!   the kernel pushes its frame onto our stack ([`crate::signals::altstack`]), and we go on to
+//!   that.
 //!
 //! SIGSEGV is ours also while the program has no handler for it, since a fault may be one of ours:
 //! we have looked at what the program has handed to a call, and there is nothing
@@ -17,109 +18,20 @@
 //! which sees that nobody is on it, would put the next one over that; so it is told of the free
 //! part only, until it restores what it had found when the handler returns. Who leaves a handler by
 //! siglongjmp leaves it so, and the next handler finds all of the stack free.
-//!
-//! The table is written under a lock with all signals blocked, held over a fork, and read by
-//! handlers without one.
 
+use crate::signals::actions::{ENTRIES, Entry, SIGNALS, Wanted, is_borrowed};
 use crate::signals::{altstack, masks};
 use crate::{image, sys};
 use overspill_os::copy;
-use overspill_os::lock::RawLock;
 use overspill_os::pointer::{overspill_own_pointer, overspill_programs_pointer};
-use overspill_os::signal::{Blocked, Interrupted, KernelAction};
+use overspill_os::signal::{Interrupted, KernelAction};
 use overspill_os::signal::{begin_handler, change_mask, end_handler, put_off};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{
-    AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed,
-    Ordering::Release, fence,
-};
 use syscalls::{Sysno, raw_syscall};
-
-/// Signals and one more: they begin at 1.
-const SIGNALS: usize = 65;
-
-/// What the program has set for a signal. The count is odd while it is written.
-struct Entry {
-    count: AtomicU32,
-    handler: AtomicUsize,
-    flags: AtomicI32,
-    mask: AtomicU64,
-}
-
-static ENTRIES: [Entry; SIGNALS] = [const {
-    Entry {
-        count: AtomicU32::new(0),
-        handler: AtomicUsize::new(0),
-        flags: AtomicI32::new(0),
-        mask: AtomicU64::new(0),
-    }
-}; SIGNALS];
-static WRITING: RawLock = RawLock::new();
-/// The process whose table this is. The child of a vfork shares it with its parent, but not the
-/// parent's actions.
-static OWNER: AtomicI32 = AtomicI32::new(0);
-
-/// A copy of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wanted {
-    handler: usize,
-    flags: i32,
-    mask: u64,
-}
-
-impl Entry {
-    fn write(&self, wanted: Wanted) {
-        let _blocked = Blocked::all();
-        WRITING.with(|| {
-            self.count.fetch_add(1, Relaxed);
-            fence(Release);
-            self.handler.store(wanted.handler, Relaxed);
-            self.flags.store(wanted.flags, Relaxed);
-            self.mask.store(wanted.mask, Relaxed);
-            self.count.fetch_add(1, Release);
-        });
-    }
-
-    fn read(&self) -> Wanted {
-        loop {
-            let before = self.count.load(Acquire);
-            let wanted = Wanted {
-                handler: self.handler.load(Relaxed),
-                flags: self.flags.load(Relaxed),
-                mask: self.mask.load(Relaxed),
-            };
-            fence(Acquire);
-            if before.is_multiple_of(2) && self.count.load(Relaxed) == before {
-                return wanted;
-            }
-            std::hint::spin_loop();
-        }
-    }
-}
-
-/// The process is this one: at the start, and in the child of a fork.
-pub fn begin_process() {
-    OWNER.store(rustix::process::getpid().as_raw_nonzero().get(), Relaxed);
-}
-
-/// Whether the caller is a child that shares its parent's memory.
-pub fn is_borrowed() -> bool {
-    OWNER.load(Relaxed) != rustix::process::getpid().as_raw_nonzero().get()
-}
-
-/// Before a fork, all signals blocked: nobody is writing the table.
-pub fn fork_prepare() {
-    WRITING.lock();
-}
-
-/// After a fork, in parent and child.
-pub fn fork_done() {
-    WRITING.unlock();
-}
 
 /// What a handler was called with, and where it is to run. On our signal stack, where the assembler
 /// below knows its layout.
@@ -543,7 +455,8 @@ pub fn handler_of(signal: c_int) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
+    use crate::signals::actions::begin_process;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     static CALLED: AtomicUsize = AtomicUsize::new(0);
 
@@ -581,28 +494,5 @@ mod tests {
             assert_eq!(old.sa_sigaction, libc::SIG_IGN);
             assert_eq!(set(libc::sigaction, 1000, None, Some(&mut old)), -1);
         }
-    }
-
-    #[test]
-    fn readers_see_whole_entries() {
-        static ENTRY: Entry = Entry {
-            count: AtomicU32::new(0),
-            handler: AtomicUsize::new(0),
-            flags: AtomicI32::new(0),
-            mask: AtomicU64::new(0),
-        };
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for n in 0..20_000 {
-                    ENTRY.write(Wanted { handler: n, flags: n as i32, mask: n as u64 });
-                }
-                stop.store(true, Relaxed);
-            });
-            while !stop.load(Relaxed) {
-                let Wanted { handler, flags, mask } = ENTRY.read();
-                assert!(handler == flags as usize && handler == mask as usize);
-            }
-        });
     }
 }
