@@ -1,170 +1,29 @@
 //! userfaultfd: thin bindings, errno turned into meanings.
 //!
 //! [`Uffd`] is one open descriptor bound to this process's address space. Each method is one ioctl.
-//! The layouts and numbers are those of the kernel's stable user interface (`linux/userfaultfd.h`).
+//! Layouts and numbers are in `abi`.
+
+mod abi;
+
+pub use abi::{
+    Features, Register, Transfer, UFFDIO_COPY, UFFDIO_MOVE, UFFDIO_REGISTER, UFFDIO_UNREGISTER,
+    UffdRange,
+};
 
 use crate::descriptors;
 use crate::io::File;
 use crate::units::{Errno, PAGE_SIZE, check};
 use crate::vm;
+use abi::{
+    API_VERSION, Api, COPY_MODE_WP, EVENT_PAGEFAULT, Fill, MODE_DONTWAKE, PAGEFAULT_FLAG_WP,
+    PAGEFAULT_FLAG_WRITE, REGISTER_MODE_MISSING, REGISTER_MODE_WP, UFFD_USER_MODE_ONLY, UFFDIO_API,
+    UFFDIO_POISON, UFFDIO_WAKE, UFFDIO_WRITEPROTECT, UFFDIO_ZEROPAGE, USERFAULTFD_IOC_NEW,
+    WRITEPROTECT_MODE_DONTWAKE, WRITEPROTECT_MODE_WP, WriteProtect,
+};
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ops::Range;
 use std::sync::atomic::{AtomicI32, Ordering};
 use syscalls::{Sysno, raw_syscall};
-
-const UFFDIO: u64 = 0xAA;
-
-/// Number of an ioctl: direction (1 write, 2 read), size of the argument, number within the type
-/// 0xAA.
-const fn ioctl_number(direction: u64, number: u64, size: usize) -> u64 {
-    direction << 30 | (size as u64) << 16 | UFFDIO << 8 | number
-}
-
-const UFFDIO_API: u64 = ioctl_number(3, 0x3F, size_of::<Api>());
-/// The request that registers a range, described by a [`Register`].
-pub const UFFDIO_REGISTER: u64 = ioctl_number(3, 0x00, size_of::<Register>());
-/// The request that takes a [`UffdRange`] out of registration.
-pub const UFFDIO_UNREGISTER: u64 = ioctl_number(2, 0x01, size_of::<UffdRange>());
-const UFFDIO_WAKE: u64 = ioctl_number(2, 0x02, size_of::<UffdRange>());
-/// The request that installs copies, described by a [`Transfer`].
-pub const UFFDIO_COPY: u64 = ioctl_number(3, 0x03, size_of::<Transfer>());
-const UFFDIO_ZEROPAGE: u64 = ioctl_number(3, 0x04, size_of::<Fill>());
-/// The request that moves pages, described by a [`Transfer`].
-pub const UFFDIO_MOVE: u64 = ioctl_number(3, 0x05, size_of::<Transfer>());
-const UFFDIO_WRITEPROTECT: u64 = ioctl_number(3, 0x06, size_of::<WriteProtect>());
-const UFFDIO_POISON: u64 = ioctl_number(3, 0x08, size_of::<Fill>());
-const USERFAULTFD_IOC_NEW: u64 = ioctl_number(0, 0x00, 0);
-
-const API_VERSION: u64 = 0xAA;
-const REGISTER_MODE_MISSING: u64 = 1;
-const REGISTER_MODE_WP: u64 = 2;
-/// DONTWAKE of COPY, ZEROPAGE, MOVE and POISON.
-const MODE_DONTWAKE: u64 = 1;
-const COPY_MODE_WP: u64 = 2;
-const WRITEPROTECT_MODE_WP: u64 = 1;
-const WRITEPROTECT_MODE_DONTWAKE: u64 = 2;
-const UFFD_USER_MODE_ONLY: usize = 1;
-const EVENT_PAGEFAULT: u8 = 0x12;
-const PAGEFAULT_FLAG_WRITE: u64 = 1;
-const PAGEFAULT_FLAG_WP: u64 = 2;
-
-/// Feature bits of a userfaultfd (UFFDIO_API).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Features(pub u64);
-
-impl Features {
-    /// Write-protect faults (Linux 5.7).
-    pub const WRITE_PROTECT: Features = Features(1 << 0);
-    /// SIGBUS instead of a message: signal delivery (Linux 4.14).
-    pub const SIGBUS: Features = Features(1 << 7);
-    /// The faulting thread's id in the message (Linux 4.14).
-    pub const THREAD_ID: Features = Features(1 << 8);
-    /// Write protection of pages not present (Linux 6.4).
-    pub const WP_UNPOPULATED: Features = Features(1 << 13);
-    /// Pages that raise SIGBUS when touched (Linux 6.6).
-    pub const POISON: Features = Features(1 << 14);
-    /// Write protection that the kernel resolves by itself (Linux 6.7).
-    pub const WP_ASYNC: Features = Features(1 << 15);
-    /// Pages moved rather than copied (Linux 6.8).
-    pub const MOVE: Features = Features(1 << 16);
-
-    /// Every bit by the kernel's name, in the order of the bits.
-    pub const NAMES: [(Features, &str); 17] = [
-        (Features::WRITE_PROTECT, "pagefault_flag_wp"),
-        (Features(1 << 1), "event_fork"),
-        (Features(1 << 2), "event_remap"),
-        (Features(1 << 3), "event_remove"),
-        (Features(1 << 4), "missing_hugetlbfs"),
-        (Features(1 << 5), "missing_shmem"),
-        (Features(1 << 6), "event_unmap"),
-        (Features::SIGBUS, "sigbus"),
-        (Features::THREAD_ID, "thread_id"),
-        (Features(1 << 9), "minor_hugetlbfs"),
-        (Features(1 << 10), "minor_shmem"),
-        (Features(1 << 11), "exact_address"),
-        (Features(1 << 12), "wp_hugetlbfs_shmem"),
-        (Features::WP_UNPOPULATED, "wp_unpopulated"),
-        (Features::POISON, "poison"),
-        (Features::WP_ASYNC, "wp_async"),
-        (Features::MOVE, "move"),
-    ];
-
-    /// Whether all bits of `wanted` are there.
-    pub fn has(self, wanted: Features) -> bool {
-        self.0 & wanted.0 == wanted.0
-    }
-
-    /// Names of the bits that are there; bits newer than this list have none.
-    pub fn names(self) -> Vec<&'static str> {
-        Self::NAMES.iter().filter(|(bit, _)| self.has(*bit)).map(|(_, name)| *name).collect()
-    }
-}
-
-#[repr(C)]
-struct Api {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
-/// struct uffdio_range.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct UffdRange {
-    /// First byte.
-    pub start: u64,
-    /// Length in bytes.
-    pub len: u64,
-}
-
-impl From<Range<usize>> for UffdRange {
-    fn from(range: Range<usize>) -> UffdRange {
-        debug_assert!(range.start.is_multiple_of(PAGE_SIZE) && range.end.is_multiple_of(PAGE_SIZE));
-        UffdRange { start: range.start as u64, len: range.len() as u64 }
-    }
-}
-
-/// struct uffdio_register.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Register {
-    /// What is registered.
-    pub range: UffdRange,
-    /// For which faults.
-    pub mode: u64,
-    /// The kernel says here which requests the range takes from then on.
-    pub ioctls: u64,
-}
-
-/// struct uffdio_copy and struct uffdio_move.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Transfer {
-    /// To where.
-    pub dst: u64,
-    /// From where.
-    pub src: u64,
-    /// Bytes.
-    pub len: u64,
-    /// Flags.
-    pub mode: u64,
-    /// The kernel says here how many bytes it has transferred, or the error if it has none.
-    pub done: i64,
-}
-
-/// struct uffdio_zeropage and struct uffdio_poison.
-#[repr(C)]
-struct Fill {
-    range: UffdRange,
-    mode: u64,
-    done: i64,
-}
-
-#[repr(C)]
-struct WriteProtect {
-    range: UffdRange,
-    mode: u64,
-}
 
 /// What a transfer did: how many bytes from the start, and why it stopped there if it did not reach
 /// the end.
