@@ -51,26 +51,43 @@ if [ "${1-}" != --quick ]; then
     need xz-utils xz
     need p7zip-full 7z
     need chromium chromium
+    /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
     [ -e /usr/lib/chromium/chrome-sandbox ] || missing="$missing chromium-sandbox"
     /usr/bin/python3 -c 'import numpy' 2>/dev/null || missing="$missing python3-numpy"
     /usr/bin/python3 -c 'import pandas' 2>/dev/null || missing="$missing python3-pandas"
     command -v go >/dev/null || [ -x /usr/local/go/bin/go ] || missing="$missing golang-go"
 fi
 
-if [ -z "$missing" ]; then
-    exit 0
-elif [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-    echo "tests/programs/install.sh: not installed:$missing (needs root and apt-get)" >&2
-    exit 0
-fi
+# Word by word where that fails, so that a package that there is not (chromium of Ubuntu) does not
+# keep the others away.
+install_packages() {
+    if [ -z "$missing" ]; then
+        return
+    elif [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+        echo "tests/programs/install.sh: not installed:$missing (needs root and apt-get)" >&2
+        return
+    fi
+    # RUNLEVEL=1: a package's service is not started.
+    export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
+    apt-get -q update
+    # shellcheck disable=SC2086 # a list of words
+    apt-get -q install -y --no-install-recommends $missing || for package in $missing; do
+        apt-get -q install -y --no-install-recommends "$package" ||
+            echo "tests/programs/install.sh: could not install: $package" >&2
+    done
+}
 
-# RUNLEVEL=1: a package's service is not started.
-export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
-# Word by word, so that a package that there is not (chromium of Ubuntu) does not keep the others
-# away.
-apt-get -q update
-# shellcheck disable=SC2086 # a list of words
-apt-get -q install -y --no-install-recommends $missing || for package in $missing; do
-    apt-get -q install -y --no-install-recommends "$package" ||
-        echo "tests/programs/install.sh: could not install: $package" >&2
-done
+# What the cases of data need, from PyPI, in an environment of its own: some 2 GB.
+make_environment() {
+    python="${CARGO_TARGET_DIR:-$(dirname "$0")/../../target}/programs/venv/bin/python"
+    [ -x "$python" ] || python3 -m venv "${python%/bin/python}"
+    "$python" -m pip install -q \
+        polars duckdb pyarrow scikit-learn numba xgboost jax 'dask[array]' ||
+        echo "tests/programs/install.sh: could not install all of what the cases of data need" >&2
+}
+
+install_packages
+if [ "${1-}" != --quick ]; then
+    make_environment
+fi
+exit 0

@@ -2,9 +2,9 @@
 
 import fnmatch
 
-from . import builds, interpreters, jvm, media, servers, tools
+from . import builds, data, interpreters, jvm, media, servers, tools
 
-MODULES = (interpreters, jvm, builds, servers, media, tools)
+MODULES = (interpreters, data, jvm, builds, servers, media, tools)
 CASES = [case for module in MODULES for case in module.CASES]
 
 
