@@ -71,6 +71,9 @@ pub const FULL_PERCENT: usize = 85;
 /// How much more must be saved than lost, so that chance does not move the size, or change the
 /// codec, to and fro.
 const MARGIN: f64 = 1.25;
+/// What part of the pages that leave must be back soon for the program to go round in them: more
+/// than is remembered of a loop that has ended.
+const MOSTLY: f64 = 0.6;
 /// How much more must be saved than lost for three steps at once.
 const CLEARLY: f64 = 4.0;
 const STRIDE: u32 = 3;
@@ -337,53 +340,145 @@ impl Curve {
         }
         None
     }
+
+    /// The same; all refaults where the curve does not reach so far.
+    fn within_or_all(&self, pages: f64) -> f64 {
+        self.within(pages.max(0.0)).unwrap_or_else(|| self.refaults.iter().sum())
+    }
 }
 
 fn verdict(past: &Past, tiers: Tiers, size: u32) -> Verdict {
-    let Past { curve, copies, costs, .. } = past;
     let step = tiers.step();
-    let (pages, frames) = (tiers.pages as f64, tiers.frames as f64);
-    let Some(near) = curve.within(step) else { return Verdict::Stay };
-    if frames < step {
+    if (tiers.frames as f64) < step || past.curve.within(step).is_none() {
         return Verdict::Stay;
     }
-    let density = pages / frames;
-    let packing_ns = costs.compressed_ns * PACKING;
-    let as_they_are_ns = near * (costs.compressed_ns + packing_ns);
-    // 1. Copies of pages in memory: as many as fit into a step, so often as such a page leaves.
-    let turns = curve.left / (tiers.budget as f64 - frames).max(1.0);
-    let leave = step * density * turns;
-    let spared = leave.min(copies.unkept);
-    let repacked = leave.min(copies.kept);
-    // 2. Reads of devices: a step more for the one takes from the other a frame for each page as it
-    //    is, one for several compressed. A smaller tier drops copies first.
-    let more = step * (density - 1.0).max(0.0);
     let (read_ns, reads) = past.read_ns(step);
-    let [before, edge, behind] =
-        [pages - more, pages, pages + more].map(|pages| curve.within(pages));
-    let farther = behind.zip(edge).map(|(behind, edge)| behind - edge);
-    let drops_copies = leave <= copies.kept;
-    let nearer =
-        if drops_copies { Some(0.0) } else { edge.zip(before).map(|(edge, before)| edge - before) };
-    // 3. What a larger one would save.
-    let read_less =
-        farther.filter(|farther| reads && *farther >= READS_LEAST * step).unwrap_or(0.0);
-    let larger_ns = read_less * read_ns + spared * packing_ns;
-    let grows = read_less > 0.0 || spared >= NEAR_LEAST * step;
-    if tiers.is_full && grows && larger_ns > MARGIN * as_they_are_ns {
-        return Verdict::Grow(steps(larger_ns, as_they_are_ns));
+    let trade = Trade { past, tiers, step, read_ns, reads };
+    let verdict = trade.go_round(size).or_else(|| trade.grow()).or_else(|| trade.shrink(size));
+    verdict.unwrap_or(Verdict::Stay)
+}
+
+/// What frames are worth to the one and to the other.
+struct Trade<'a> {
+    past: &'a Past,
+    tiers: Tiers,
+    /// Frames that the size goes at a time.
+    step: f64,
+    /// What a page takes more that is read from a device, and whether they are read.
+    read_ns: f64,
+    reads: bool,
+}
+
+impl Trade<'_> {
+    fn packing_ns(&self) -> f64 {
+        self.past.costs.compressed_ns * PACKING
     }
-    // 4. What a smaller one would: while devices are not read all is well, so it takes more to have
-    //    them be.
-    let Some(nearer) = nearer else { return Verdict::Stay };
-    let (margin, least) = if reads || drops_copies { (MARGIN, 0) } else { (CLEARLY, UNREAD) };
-    let smaller_ns = if drops_copies { 0.0 } else { nearer.max(farther.unwrap_or(0.0)) * read_ns }
-        + repacked * packing_ns;
-    let steps = steps(as_they_are_ns, smaller_ns).min(size.saturating_sub(least) / STEP);
-    if steps > 0 && near >= NEAR_LEAST * step && as_they_are_ns > margin * smaller_ns {
-        return Verdict::Shrink(steps);
+
+    fn density(&self) -> f64 {
+        self.tiers.pages as f64 / self.tiers.frames as f64
     }
-    Verdict::Stay
+
+    /// How many pages are compressed more, or less, for so many frames: the other takes a frame for
+    /// each page as it is.
+    fn pages_of(&self, frames: f64) -> f64 {
+        frames * (self.density() - 1.0).max(0.0)
+    }
+
+    /// What it took that so many frames more do not hold pages as they are.
+    fn as_they_are_ns(&self, near: f64) -> f64 {
+        near * (self.past.costs.compressed_ns + self.packing_ns())
+    }
+
+    /// So often leave the copies of pages in memory that fit into some frames, where `left` pages
+    /// leave.
+    fn copies_of(&self, frames: f64, left: f64) -> f64 {
+        let turns = left / (self.tiers.budget as f64 - self.tiers.frames as f64).max(1.0);
+        frames * self.density() * turns
+    }
+
+    /// Reads of devices that so many pages more in the tier would spare.
+    fn farther(&self, step: f64) -> Option<f64> {
+        let pages = self.tiers.pages as f64;
+        let (curve, more) = (&self.past.curve, self.pages_of(step));
+        curve.within(pages + more).zip(curve.within(pages)).map(|(behind, edge)| behind - edge)
+    }
+
+    /// What a step up would save of reads and of packing, if that is worth it at all.
+    fn larger_ns(&self) -> Option<f64> {
+        let Past { curve, copies, .. } = self.past;
+        let read_less = self.farther(self.step).unwrap_or(0.0);
+        let is_read = self.reads && read_less >= READS_LEAST * self.step;
+        let read_less = if is_read { read_less } else { 0.0 };
+        let spared = self.copies_of(self.step, curve.left).min(copies.unkept);
+        (self.tiers.is_full && (is_read || spared >= NEAR_LEAST * self.step))
+            .then(|| read_less * self.read_ns + spared * self.packing_ns())
+    }
+
+    /// A step up, if what it saves is more than what it costs.
+    fn grow(&self) -> Option<Verdict> {
+        let lost_ns = self.as_they_are_ns(self.past.curve.within(self.step)?);
+        let saved_ns = self.larger_ns().filter(|saved_ns| *saved_ns > MARGIN * lost_ns)?;
+        Some(Verdict::Grow(steps(saved_ns, lost_ns)))
+    }
+
+    /// A step down, the same. While devices are not read all is well, so it takes more to have them
+    /// be.
+    fn shrink(&self, size: u32) -> Option<Verdict> {
+        let Past { curve, copies, .. } = self.past;
+        let (step, pages) = (self.step, self.tiers.pages as f64);
+        let near = curve.within(step)?;
+        // 1. A smaller tier drops copies first.
+        let leave = self.copies_of(step, curve.left);
+        let drops_copies = leave <= copies.kept;
+        let read_more = if drops_copies {
+            0.0
+        } else {
+            let before = curve.within(pages - self.pages_of(step));
+            let nearer = curve.within(pages).zip(before).map(|(edge, before)| edge - before)?;
+            nearer.max(self.farther(step).unwrap_or(0.0))
+        };
+        // 2. What it saves, and what it costs.
+        let (margin, least) =
+            if self.reads || drops_copies { (MARGIN, 0) } else { (CLEARLY, UNREAD) };
+        let smaller_ns = read_more * self.read_ns + leave.min(copies.kept) * self.packing_ns();
+        let saved_ns = self.as_they_are_ns(near);
+        let steps = steps(saved_ns, smaller_ns).min(size.saturating_sub(least) / STEP);
+        (steps > 0 && near >= NEAR_LEAST * step && saved_ns > margin * smaller_ns)
+            .then_some(Verdict::Shrink(steps))
+    }
+
+    /// Steps down for a program that goes round in what it has: no page of it comes back before all
+    /// of it has left, so one step more of frames would save nothing, and as many as all of it
+    /// takes would save everything. So it looks ahead, as far as the size may go (the method is the
+    /// lookahead of Qureshi and Patt, "Utility-Based Cache Partitioning", 2006).
+    fn go_round(&self, size: u32) -> Option<Verdict> {
+        let Past { curve, copies, .. } = self.past;
+        let pages = self.tiers.pages as f64;
+        let (margin, most) =
+            (if self.reads { MARGIN } else { CLEARLY }, size.saturating_sub(LEAST) / STEP);
+        let pays = |steps: &u32| {
+            let frames = f64::from(*steps) * self.step;
+            let near = curve.within_or_all(frames);
+            // What comes back in time does not leave.
+            let repacked = self.copies_of(frames, curve.left - near).min(copies.kept);
+            let nearer =
+                curve.within_or_all(pages) - curve.within_or_all(pages - self.pages_of(frames));
+            let smaller_ns = nearer * self.read_ns + repacked * self.packing_ns();
+            let lost_ns = smaller_ns + self.larger_ns().unwrap_or(0.0);
+            // It is a loop where most of what has left is back so soon: who fills memory does not
+            // tell yet what it will come back to.
+            near >= MOSTLY * curve.left
+                && near >= NEAR_LEAST * frames
+                && self.as_they_are_ns(near) > margin * lost_ns
+        };
+        // What the size has been told to give already, and the tier still has, is on its way.
+        let has = (self.tiers.frames * u64::from(WHOLE) / self.tiers.budget) as u32;
+        let wanted = (1..=most).find(pays).map(|steps| has.saturating_sub(steps * STEP))?;
+        match size.saturating_sub(wanted) / STEP {
+            0 => Some(Verdict::Stay),
+            steps => Some(Verdict::Shrink(steps.min(STRIDE))),
+        }
+    }
 }
 
 /// How far to go where so much is saved, and so much lost.
@@ -467,6 +562,18 @@ mod tests {
         // Most are back at once: they had better stayed.
         let soon = even().step_by(10).chain((0..5_000).map(|i| i % 300));
         assert!(matches!(verdict_of(curve(10_000, soon), TIERS, COSTS), Verdict::Shrink(_)));
+        // A loop over less than the frames that the tier has: pages of it come back together, when
+        // all have left. Not while that is little of what leaves, nor where it would have others
+        // be read.
+        let none = Costs { device_reads: 0.0, ..COSTS };
+        let round = |others: u64, distance: u64| {
+            curve(5_000 + others, (0..5_000).map(|_| 2_500).chain((0..others).map(|_| distance)))
+        };
+        assert_eq!(verdict_of(round(0, 0), TIERS, none), Verdict::Shrink(STRIDE));
+        let at_rest = |curve| verdict(&past(curve, none), TIERS, UNREAD);
+        assert_eq!(at_rest(round(0, 0)), Verdict::Shrink(STRIDE));
+        assert_eq!(at_rest(curve(20_000, (0..5_000).map(|_| 2_500))), Verdict::Stay);
+        assert_eq!(at_rest(round(2_000, 45_000)), Verdict::Stay);
         // All of a loop over more than both hold: nothing is told.
         assert_eq!(
             verdict_of(curve(10_000, (0..10_000).map(|_| 50_000)), TIERS, COSTS),
