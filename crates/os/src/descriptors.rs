@@ -14,8 +14,9 @@
 //!
 //! The limit is raised for the moment in which that is necessary: to move a descriptor, and to open
 //! one ([`open`]) in a program that has all the numbers that are its own. `overspill run` sees to
-//! it that there are numbers above the limit ([`make_room`]). What the sibling opens lies in its
-//! own table ([`crate::beside`]): it is moved as well, and not noted. No locks.
+//! it that there are numbers above the limit ([`make_room`]). Where the limit is so high that the
+//! engine's lie below it, some are [kept] for it. What the sibling opens lies in its own table
+//! ([`crate::beside`]): it is moved as well, and not noted. No locks.
 
 use crate::confined;
 use crate::process::is_here;
@@ -30,6 +31,8 @@ use std::path::Path;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
 };
+
+mod kept;
 
 /// Numbers from the first that the engine takes: a userfaultfd, a ring, its own memory, and three
 /// for each of up to nine devices while a fork is made.
@@ -94,7 +97,11 @@ pub fn make_room() {
 /// From now on the engine's descriptors are set apart, in this process and its children.
 pub fn set_apart() {
     let limit = getrlimit(Resource::Nofile);
-    FIRST.store(first(limit.current, limit.maximum).max(1) as i32, Relaxed);
+    let first = first(limit.current, limit.maximum).max(1);
+    FIRST.store(first as i32, Relaxed);
+    if limit.current.is_none_or(|soft| soft > first + ROOM) {
+        kept::begin((first + ROOM) as RawFd - kept::KEPT);
+    }
 }
 
 /// Takes a descriptor over for the engine: moves it out of the way, and takes note of it.
@@ -105,31 +112,41 @@ pub fn take(fd: OwnedFd) -> RawFd {
     if first == 0 {
         return fd.into_raw_fd();
     }
-    let raw = fd.as_raw_fd();
-    if raw >= first {
-        note_here(raw);
-        return fd.into_raw_fd();
+    let moved = moved(&fd, first);
+    // Not through OwnedFd: that calls the symbol `close`, which the preload library replaces.
+    let before = fd.into_raw_fd();
+    if moved.is_some() {
+        // SAFETY: the number was the descriptor's own.
+        unsafe { rustix::io::close(before) };
     }
-    // What cannot be moved (a hard limit below) stays where it is.
-    let mut moved = rustix::io::fcntl_dupfd_cloexec(&fd, first);
-    for _ in 0..TRIES {
-        if moved.is_err() {
-            moved = duplicate_above_limit(&fd, first);
-        }
-    }
-    let raw = match moved {
-        Ok(moved) => {
-            // Not through OwnedFd: that calls the symbol `close`, which the preload library
-            // replaces.
-            let raw = fd.into_raw_fd();
-            // SAFETY: the number was the descriptor's own.
-            unsafe { rustix::io::close(raw) };
-            moved.into_raw_fd()
-        }
-        Err(_) => fd.into_raw_fd(),
-    };
+    let raw = moved.unwrap_or(before);
     note_here(raw);
     raw
+}
+
+/// A duplicate out of the way, with a number that can be noted; None where it is there already, or
+/// cannot be moved (a hard limit below): it stays where it is.
+fn moved(fd: &OwnedFd, first: RawFd) -> Option<RawFd> {
+    if (first..BITS as RawFd).contains(&fd.as_raw_fd()) {
+        return None;
+    }
+    let mut moved = rustix::io::fcntl_dupfd_cloexec(fd, first);
+    for _ in 0..TRIES {
+        if moved.is_err() {
+            moved = duplicate_above_limit(fd, first);
+        }
+    }
+    let moved = moved.ok().map(IntoRawFd::into_raw_fd);
+    if moved.is_some_and(|moved| moved < BITS as RawFd) || is_here() {
+        return moved;
+    }
+    // The program has all of these.
+    let kept = kept::duplicate(fd.as_raw_fd());
+    if let (Some(moved), Some(_)) = (moved, kept) {
+        // SAFETY: made here.
+        unsafe { rustix::io::close(moved) };
+    }
+    kept.or(moved)
 }
 
 /// Numbers among which the engine's are, as a rule; `None` where they are not set apart.
@@ -150,6 +167,9 @@ fn duplicate_above_limit(fd: &OwnedFd, first: RawFd) -> Result<OwnedFd, Errno> {
 fn with_limit_raised<T>(first: RawFd, call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let before = getrlimit(Resource::Nofile);
     let wanted = first as u64 + ROOM;
+    if before.current.is_none_or(|soft| soft >= wanted) {
+        return call();
+    }
     let raised = Rlimit {
         current: Some(before.maximum.map_or(wanted, |hard| hard.min(wanted))),
         maximum: before.maximum,
@@ -189,6 +209,9 @@ pub fn open<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
         }
         result = with_limit_raised(first, &mut call);
     }
+    if first != 0 && !is_here() && matches!(result, Err(Errno::MFILE)) {
+        result = kept::open(call);
+    }
     result
 }
 
@@ -220,6 +243,9 @@ pub fn is_engines(fd: RawFd) -> bool {
 /// Closes a descriptor of the engine's in the calling thread's table, by its number, which nothing
 /// uses any more.
 pub fn close(fd: RawFd) {
+    if !is_here() && kept::give_back(fd) {
+        return;
+    }
     // SAFETY: the caller owns the number.
     unsafe { rustix::io::close(fd) };
     if !is_here() {
@@ -298,14 +324,18 @@ fn close_all_left() {
     }
 }
 
-/// Closes all descriptors of the calling process but the engine's: in the sibling, whose table is a
-/// copy of the program's.
+/// Closes all descriptors of the calling process but those that the engine uses: in the sibling,
+/// whose table is a copy of the program's.
 pub(crate) fn keep_engines() {
     let mut next = 0;
     for (at, word) in ENGINES.iter().enumerate() {
         let mut bits = word.load(Relaxed);
         while bits != 0 {
             let fd = (at * 64) as u32 + bits.trailing_zeros();
+            if kept::is_free(fd as RawFd) {
+                bits &= bits - 1;
+                continue;
+            }
             if fd > next {
                 close_range(next, fd - 1);
             }

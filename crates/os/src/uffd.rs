@@ -175,8 +175,10 @@ impl Uffd {
     }
 
     /// Replaces the descriptor by a new one with the same features, bound to the address space of
-    /// the calling process: after a fork. The old number is forgotten, not closed.
+    /// the calling process: after a fork. The old one is closed first: its number may be the only
+    /// one that can be had.
     pub fn reopen(&self, user_mode_only: bool) -> Result<(), Errno> {
+        descriptors::close(self.raw_fd());
         let (fd, _) = descriptor(user_mode_only, self.device.as_ref())?;
         handshake(&fd, self.features)?;
         self.fd.store(descriptors::take(fd), Ordering::Release);

@@ -314,8 +314,7 @@ impl Engine {
     fn begin_in_child(&'static self, devices: Vec<InheritedDevice>) -> Result<(), Error> {
         let uffd = self.memory.frames.backing.uffd();
         let no_uffd = |errno| Error::NoUserfaultfd { errno };
-        let mut parents: Vec<_> = self.swap.devices.fds();
-        parents.push(uffd.raw_fd());
+        let parents = self.swap.devices.fds();
         self.memory.force_reader.reset_in_child();
         uffd.reopen(self.config.delivery == Delivery::Signal).map_err(no_uffd)?;
         self.space.settle_child_mappings().map_err(no_uffd)?;
