@@ -1,6 +1,7 @@
 /* New programs from a process whose memory is evicted: each way to start one, and each way for it
    to end. */
 #include "common.h"
+#include <dlfcn.h>
 #include <spawn.h>
 
 #define PAGES ((size_t)8192)
@@ -90,13 +91,37 @@ static pid_t by_spawnp(char **argv)
     return pid;
 }
 
+/* glibc has it from 2.39 on. */
+static pid_t by_descriptor(char **argv)
+{
+    int (*spawn)(int *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *,
+                 char *const *, char *const *);
+    int descriptor = -1, pid = -1;
+    char line[100];
+    *(void **)&spawn = dlsym(RTLD_DEFAULT, "pidfd_spawn");
+    fflush(stdout);
+    errno = spawn ? spawn(&descriptor, own, NULL, NULL, argv, environ) : ENOSYS;
+    if (errno == ENOSYS)
+        return by_spawn(argv);
+    if (errno != 0)
+        die("pidfd_spawn");
+    snprintf(line, sizeof line, "/proc/self/fdinfo/%d", descriptor);
+    FILE *about = fopen(line, "r");
+    while (about && fgets(line, sizeof line, about))
+        sscanf(line, "Pid: %d", &pid);
+    fclose(about);
+    close(descriptor);
+    return pid;
+}
+
 static const struct way {
     const char *name;
     pid_t (*start)(char **argv);
 } ways[] = {{"fork and exec", by_fork},
             {"vfork and exec", by_vfork},
             {"posix_spawn", by_spawn},
-            {"posix_spawnp", by_spawnp}};
+            {"posix_spawnp", by_spawnp},
+            {"pidfd_spawn", by_descriptor}};
 #define WAYS (sizeof ways / sizeof *ways)
 
 static void endings(void)

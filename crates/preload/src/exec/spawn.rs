@@ -235,60 +235,53 @@ unsafe fn spawn(
     }
 }
 
-/// posix_spawn(3).
-///
-/// # Safety
-///
-/// As for posix_spawn(3).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn posix_spawn(
-    pid: *mut libc::pid_t,
-    path: *const c_char,
-    actions: *const Actions,
-    attributes: *const Attributes,
-    arguments: Strings,
-    environment: Strings,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        spawn(
-            (real!(c"posix_spawn" as Spawn), |path| Executed::At(libc::AT_FDCWD, path)),
-            pid,
-            path,
-            actions,
-            attributes,
-            arguments,
-            environment,
-        )
+/// A function that newer C libraries have.
+fn newer(name: &CStr) -> Option<Spawn> {
+    match sys::next_definition(name) {
+        0 => None,
+        // SAFETY: a function by that name has this type.
+        address => Some(unsafe { std::mem::transmute::<usize, Spawn>(address) }),
     }
 }
 
-/// posix_spawnp(3).
-///
-/// # Safety
-///
-/// As for posix_spawnp(3).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn posix_spawnp(
-    pid: *mut libc::pid_t,
-    file: *const c_char,
-    actions: *const Actions,
-    attributes: *const Attributes,
-    arguments: Strings,
-    environment: Strings,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        spawn(
-            (real!(c"posix_spawnp" as Spawn), Executed::Search),
-            pid,
-            file,
-            actions,
-            attributes,
-            arguments,
-            environment,
-        )
-    }
+/// The functions that execute a file, found as the last part says. What the C library has not it
+/// would not have done.
+macro_rules! spawn_family {
+    ($($(#[$doc:meta])* $symbol:ident = $real:expr, $file:expr;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            ///
+            /// As for posix_spawn(3).
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C" fn $symbol(
+                pid: *mut libc::pid_t,
+                path: *const c_char,
+                actions: *const Actions,
+                attributes: *const Attributes,
+                arguments: Strings,
+                environment: Strings,
+            ) -> c_int {
+                let Some(real) = $real else { return libc::ENOSYS };
+                // SAFETY: the caller's promise.
+                unsafe {
+                    spawn((real, $file), pid, path, actions, attributes, arguments, environment)
+                }
+            }
+        )*
+    };
+}
+
+spawn_family! {
+    /// posix_spawn(3).
+    posix_spawn = Some(real!(c"posix_spawn" as Spawn)), |path| Executed::At(libc::AT_FDCWD, path);
+    /// posix_spawnp(3).
+    posix_spawnp = Some(real!(c"posix_spawnp" as Spawn)), Executed::Search;
+    /// pidfd_spawn(3), of glibc from 2.39 on: a descriptor in place of a number.
+    pidfd_spawn = newer(c"pidfd_spawn"), |path| Executed::At(libc::AT_FDCWD, path);
+    /// pidfd_spawnp(3).
+    pidfd_spawnp = newer(c"pidfd_spawnp"), Executed::Search;
 }
 
 /// Lists of file actions are made in unmanaged memory.
