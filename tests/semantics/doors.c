@@ -2,6 +2,7 @@
    matter here: that it was seen is in the statistics. It is not one of the programs that are
    compared. */
 #include "common.h"
+#include <dlfcn.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -70,6 +71,13 @@ int main(int argc, char **argv)
     } else if (!strcmp(door, "openat2")) {
         unsigned long long how[3] = {O_RDWR | O_CREAT | O_DIRECT, 0600, 0};
         check(syscall(SYS_openat2, AT_FDCWD, "doors.tmp", how, sizeof how) >= 0, "opened");
+        unlink("doors.tmp");
+    } else if (!strcmp(door, "function-openat2")) {
+        /* glibc has it from 2.43 on. */
+        unsigned long long how[3] = {O_RDWR | O_CREAT | O_DIRECT, 0600, 0};
+        int (*function)(int, const char *, const void *, size_t);
+        *(void **)&function = dlsym(RTLD_DEFAULT, "openat2");
+        check(function && function(AT_FDCWD, "doors.tmp", how, sizeof how) >= 0, "opened");
         unlink("doors.tmp");
     } else if (!strcmp(door, "fcntl")) {
         int fd = mkostemp(plain, O_CLOEXEC);

@@ -230,6 +230,32 @@ open_family! {
     __openat64_2 in dir: c_int, (flags; flags: c_int);
 }
 
+/// openat2(2), which older C libraries have no function for.
+///
+/// # Safety
+///
+/// As for openat2(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn openat2(
+    dir: c_int,
+    path: *const c_char,
+    how: *const c_void,
+    len: usize,
+) -> c_int {
+    type Open = unsafe extern "C" fn(c_int, *const c_char, *const c_void, usize) -> c_int;
+    // SAFETY: 1. a function by that name has this type; 2. the caller's promise.
+    let fd = unsafe {
+        match crate::sys::next_definition(c"openat2") {
+            0 => libc::syscall(libc::SYS_openat2, dir, path, how, len) as c_int,
+            real => std::mem::transmute::<usize, Open>(real)(dir, path, how, len),
+        }
+    };
+    if fd >= 0 && looking() {
+        look_at(fd);
+    }
+    fd
+}
+
 macro_rules! fcntl_family {
     ($($(#[$doc:meta])* $name:literal $symbol:ident;)*) => {
         $(
