@@ -30,7 +30,8 @@
 //! waits. The engine's steps are made on a stack of their own ([`own_stack`]): the program's may
 //! be managed memory, and the engine hands addresses on its stack to the kernel.
 //!
-//! Of a dormant process ([`crate::dormant`]) none of this is done: the child is dormant too.
+//! Of a dormant process ([`crate::dormant`]) none of this is done but for the signals and the
+//! internal heap's lock: the child is dormant too.
 //!
 //! Known limit: a thread that waits for a page while it holds glibc's name-service lock, exactly
 //! between 6 and the fork, would stop the fork; step 5 makes that state present, so it takes a
@@ -112,12 +113,14 @@ unsafe extern "C" {
 type Words = [usize; 3];
 
 fn prepare(kind: CopyKind, words: Words) {
+    let mask = Blocked::all().suspend();
     PLAIN.store(dormant::is_dormant(), Ordering::Relaxed);
     if dormant::is_dormant() {
-        // One thread, which holds nothing: the heap may have others by number.
+        // One thread, which holds nothing: the heap may have others by number. A handler that comes
+        // meanwhile may allocate, or fork.
+        MASK.store(mask, Ordering::Relaxed);
         return heap::fork_prepare();
     }
-    let mask = Blocked::all().suspend();
     let uncancelled = Uncancelled::begin().suspend();
     FORKING.lock();
     FORKER.store(thread::id(), Ordering::Relaxed);
@@ -150,7 +153,8 @@ fn prepare(kind: CopyKind, words: Words) {
 /// `made` is whether there is a child.
 fn done_in_parent(kind: CopyKind, made: bool) {
     if PLAIN.load(Ordering::Relaxed) {
-        return heap::fork_done();
+        heap::fork_done();
+        return drop(Blocked::resume(MASK.load(Ordering::Relaxed)));
     }
     own_stack::run(|| {
         heap::fork_done();
@@ -167,7 +171,8 @@ fn done_in_parent(kind: CopyKind, made: bool) {
 fn done_in_child(kind: CopyKind) {
     if PLAIN.load(Ordering::Relaxed) {
         heap::fork_done();
-        return dormant::begin_in_child();
+        dormant::begin_in_child();
+        return drop(Blocked::resume(MASK.load(Ordering::Relaxed)));
     }
     own_stack::run(|| {
         trap::reset_in_child(FORKER.load(Ordering::Relaxed));
