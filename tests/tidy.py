@@ -36,7 +36,7 @@ FLOORS = {
     ],
     "crates/preload": [
         "sys", "route", "code", "rewrite", "config", "own_stack", "heap", "image", "pool",
-        "dormant", "remote", "data_end", "memory", "load", "userfaultfd", "nested",
+        "dormant", "remote", "memory", "limits", "data_end", "load", "userfaultfd", "nested",
         "robust", "signals", "stubs", "trap", "calls", "streams", "sandbox", "delivery", "gate",
         "map", "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall",
         "inline", "init", "lib",

@@ -67,6 +67,15 @@ pub fn oom_score_adj() -> Result<i64, Errno> {
     read(c"/proc/self/oom_score_adj", &mut text)?.trim().parse().map_err(|_| Errno::INVAL)
 }
 
+/// Bytes that the kernel counts as data of this process (RLIMIT_DATA).
+///
+/// # Errors
+/// As [`Rss::of_process`].
+pub fn data_bytes() -> Result<u64, Errno> {
+    let mut text = [0; 4096];
+    Ok(pages(read(c"/proc/self/status", &mut text)?, "VmData").saturating_mul(PAGE_SIZE as u64))
+}
+
 /// The text of a file, as far as there is room for it.
 fn read<'a>(path: &CStr, text: &'a mut [u8]) -> Result<&'a str, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -107,6 +116,7 @@ mod tests {
     fn the_rough_figures_are_there() {
         let rss = Rss::roughly().unwrap();
         assert!(rss.anonymous > 0, "{rss:?}");
+        assert!(data_bytes().unwrap() >= rss.anonymous / 2);
     }
 
     #[test]

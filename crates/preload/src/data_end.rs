@@ -11,9 +11,8 @@
 //! Two threads at once are the program's mistake: then one of them gets nothing.
 
 use crate::sys::{real, to_c, to_c_int};
-use crate::{dormant, pool};
+use crate::{dormant, limits, pool};
 use overspill_os::{Errno, PAGE_SIZE, tls};
-use rustix::process::{Resource, getrlimit};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -58,7 +57,7 @@ pub fn set(wanted: usize) -> usize {
 
 /// Whether the program may have so much data.
 fn is_allowed(len: usize) -> bool {
-    getrlimit(Resource::Data).current.is_none_or(|most| len as u64 <= most)
+    len as u64 <= limits::data()
 }
 
 /// brk(2), as the C library has it: it fails only where the end stays below what was asked for.

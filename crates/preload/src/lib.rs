@@ -21,7 +21,7 @@
 //! - [`delivery`]: whether that is used.
 //! - [`gate`], [`map`], [`alloc`]: mappings, and the program's heap.
 //! - [`fds`], [`dma`]: descriptors, and what devices write to.
-//! - [`exec`], [`credentials`], [`stdio`], [`thread`], [`fork`]: processes and threads.
+//! - [`exec`], [`credentials`], [`limits`], [`stdio`], [`thread`], [`fork`]: processes and threads.
 //! - [`mod@syscall`]: all of it by number. [`inline`]: by instructions of the program's own, with
 //!   [`data_end`]. [`init`]: the beginning.
 //!
@@ -55,6 +55,7 @@ mod heap;
 mod image;
 mod init;
 mod inline;
+mod limits;
 mod load;
 mod map;
 mod memory;

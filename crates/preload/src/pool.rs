@@ -13,7 +13,7 @@ use overspill_os::vm::Prot;
 use overspill_os::{Errno, beside, descriptors, tls};
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 #[cfg(test)]
 pub mod explore;
@@ -28,11 +28,14 @@ static ANNEXES: [[AtomicUsize; 2]; ANNEXES_MAX] =
 /// Most annexes.
 pub const ANNEXES_MAX: usize = 4;
 static SIGNAL_DELIVERY: AtomicBool = AtomicBool::new(false);
+/// Bytes of the budget that the pool began with.
+static BUDGET: AtomicU64 = AtomicU64::new(0);
 
 /// Makes the pool. Called once, by the constructor.
 pub fn create(config: Config) -> Result<(), String> {
     let _internal = tls::Internal::enter();
     let signal = config.delivery == Delivery::Signal;
+    BUDGET.store(config.memory.0, Ordering::Relaxed);
     descriptors::set_apart();
     beside::prepare();
     let annexes = config.annexes.clone();
@@ -103,6 +106,11 @@ pub fn window() -> Range<usize> {
 #[inline(always)]
 pub fn signal_delivery() -> bool {
     SIGNAL_DELIVERY.load(Ordering::Relaxed)
+}
+
+/// Bytes of the budget that the pool began with.
+pub fn budget() -> u64 {
+    BUDGET.load(Ordering::Relaxed)
 }
 
 /// Whether there is a pool.

@@ -11,12 +11,12 @@
 //! might lack the calls, the files or the rights to begin.
 
 use crate::sys::{check, real};
-use crate::{dormant, image, memory, pool, trap};
+use crate::{dormant, image, limits, memory, pool, trap};
 use overspill_os::beside::{self, filters};
 use overspill_os::seccomp::Instruction;
 use overspill_os::seccomp::exceptions::{LONGEST, Own, beginning};
 use overspill_os::{Errno, confined, descriptors, tls};
-use std::ffi::{c_char, c_int, c_long, c_void};
+use std::ffi::{c_char, c_int, c_long};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use syscalls::{Sysno, raw_syscall};
 
@@ -118,17 +118,9 @@ pub fn by_number_first(number: c_long, arguments: [usize; 2]) {
         | libc::SYS_unshare
         | libc::SYS_setns
         | libc::SYS_landlock_restrict_self => drop(dormant::wake()),
-        libc::SYS_setrlimit => limits(arguments[0], true),
-        libc::SYS_prlimit64 => limits(arguments[1], true),
+        libc::SYS_setrlimit => limits::change_first(arguments[0]),
+        libc::SYS_prlimit64 => limits::change_first(arguments[1]),
         _ => {}
-    }
-}
-
-/// A limit is about to be changed: of what an engine takes when it begins?
-fn limits(resource: usize, changes: bool) {
-    let taken = [libc::RLIMIT_AS, libc::RLIMIT_DATA, libc::RLIMIT_FSIZE, libc::RLIMIT_NOFILE];
-    if changes && taken.iter().any(|taken| *taken as usize == resource as u32 as usize) {
-        dormant::wake();
     }
 }
 
@@ -151,18 +143,10 @@ macro_rules! awake_first {
     };
 }
 
-type Limit = *const c_void;
-
 awake_first! {
     c"chroot" chroot(path: *const c_char) if dormant::wake();
     c"unshare" unshare(flags: c_int) if dormant::wake();
     c"setns" setns(fd: c_int, kind: c_int) if dormant::wake();
-    c"setrlimit" setrlimit(resource: c_int, limit: Limit) if limits(resource as usize, true);
-    c"setrlimit64" setrlimit64(resource: c_int, limit: Limit) if limits(resource as usize, true);
-    c"prlimit" prlimit(process: c_int, resource: c_int, limit: Limit, old: *mut c_void)
-        if limits(resource as usize, !limit.is_null());
-    c"prlimit64" prlimit64(process: c_int, resource: c_int, limit: Limit, old: *mut c_void)
-        if limits(resource as usize, !limit.is_null());
 }
 
 fn is_refused() -> bool {
