@@ -18,7 +18,8 @@
 //! 2. A [`Record`] of the registers is put on the program's stack below the red zone, and the
 //!    registers of the context are changed to make the call.
 //! 3. The call. Most come straight back to the program; some go through SIGSYS once more
-//!    ([`finish`]): to copy out, or to be repeated.
+//!    ([`finish`]): to copy out, or to be repeated. Where a return follows the program's own
+//!    instruction, it is that one that makes the call ([`reissue`]).
 //!
 //! Calls by functions of the C library's that programs use much are not stopped: the functions do
 //! the same ([`around`]), and spare the signals.
@@ -32,7 +33,7 @@
 //! those that a faulty access raises: it reads and writes managed memory as the program does. It
 //! allocates nothing and takes no lock of the program's.
 
-use crate::memory::touch::Tries;
+use crate::memory::{self, touch::Tries};
 use crate::signals::handlers::RAISED;
 use crate::signals::registers::{RED_ZONE, Registers};
 use crate::signals::{altstack, masks};
@@ -186,10 +187,31 @@ fn resume(registers: &mut Registers<'_>, record: &Record, result: usize) {
 
 /// Goes on to make the call of a record, with these arguments.
 fn reissue(registers: &mut Registers<'_>, record: &Record, arguments: [usize; 6]) {
+    let place = record as *const Record as usize;
+    let (stack, call) = match is_before_return(record.rip) {
+        true => {
+            let stack = place - size_of::<usize>();
+            // SAFETY: the stack below the record is free, as that below the red zone was.
+            unsafe { (stack as *mut usize).write(passed_on()) };
+            (stack, record.rip - SYSCALL.len())
+        }
+        false => (place, overspill_reissue as *const () as usize),
+    };
     registers.set_arguments(arguments);
     registers.set(libc::REG_RAX, record.number);
-    registers.set(libc::REG_RSP, record as *const Record as usize);
-    registers.set(libc::REG_RIP, overspill_reissue as *const () as usize);
+    registers.set(libc::REG_RSP, stack);
+    registers.set(libc::REG_RIP, call);
+}
+
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// Whether the instruction behind a call that was stopped returns. Then it makes the call again,
+/// and returns to us: where its signals come there, a C library that cancels threads (glibc from
+/// 2.41 on, musl) sees that the call has not been made yet.
+fn is_before_return(rip: usize) -> bool {
+    const RETURN: u8 = 0xc3;
+    let [first, second] = SYSCALL;
+    memory::read(rip - SYSCALL.len()) == Some([first, second, RETURN])
 }
 
 /// What is to become of a call.
