@@ -45,7 +45,7 @@ fn goes_round(delivery: Delivery, writes: bool) {
     assert!(last < ROUND_PAGES as u64 / 2, "{delivery:?}: faults of each round: {faults:?}");
     // What it has left is as it was, and so is what it went round in.
     let mut expected = [0; PAGE];
-    let changed = (0..60).fold(0, |sum, round| sum ^ u8::from(writes) * round);
+    let changed = (0..60).fold(0, |sum, round| sum ^ (u8::from(writes) * round));
     for (n, page) in bytes.chunks_exact(PAGE).enumerate() {
         fill(&mut expected, n as u64);
         expected[1] ^= if n < ROUND_PAGES { changed } else { 0 };
