@@ -15,7 +15,7 @@
 //! The limit is raised for the moment in which that is necessary: to move a descriptor, and to open
 //! one ([`open`]) in a program that has all the numbers that are its own. `overspill run` sees to
 //! it that there are numbers above the limit ([`make_room`]). Where the limit is so high that the
-//! engine's lie below it, some are [kept] for it. What the sibling opens lies in its own table
+//! engine's lie below it, some are kept for it. What the sibling opens lies in its own table
 //! ([`crate::beside`]): it is moved as well, and not noted. No locks.
 
 use crate::confined;
