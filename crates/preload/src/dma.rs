@@ -16,7 +16,7 @@
 //! ([`crate::inline`]). The setting `out=move` is for those.
 
 use self::received::{look_at_message, look_at_messages};
-use crate::sys::real;
+use crate::sys::{next_function, real};
 use crate::{calls, memory, pool, remote};
 use overspill_os::{Errno, descriptors, tls};
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
@@ -245,9 +245,9 @@ pub unsafe extern "C" fn openat2(
     type Open = unsafe extern "C" fn(c_int, *const c_char, *const c_void, usize) -> c_int;
     // SAFETY: 1. a function by that name has this type; 2. the caller's promise.
     let fd = unsafe {
-        match crate::sys::next_definition(c"openat2") {
-            0 => libc::syscall(libc::SYS_openat2, dir, path, how, len) as c_int,
-            real => std::mem::transmute::<usize, Open>(real)(dir, path, how, len),
+        match next_function::<Open>(c"openat2") {
+            Some(real) => real(dir, path, how, len),
+            None => libc::syscall(libc::SYS_openat2, dir, path, how, len) as c_int,
         }
     };
     if fd >= 0 && looking() {
@@ -313,10 +313,11 @@ macro_rules! asynchronous_io {
                 if looking() {
                     seen();
                 }
-                let next = crate::sys::next_definition($name);
-                if next != 0 {
-                    // SAFETY: a function by that name takes its arguments as we got them.
-                    return unsafe { std::mem::transmute::<usize, Any>(next)(a, b, c, d, e, f) };
+                // SAFETY: a function by that name takes its arguments as we got them.
+                unsafe {
+                    if let Some(next) = next_function::<Any>($name) {
+                        return next(a, b, c, d, e, f);
+                    }
                 }
                 // No library in sight has it, although the program does not define it: as if the
                 // kernel had no such call, except where the function is the call.

@@ -181,6 +181,19 @@ pub fn next_definition(name: &CStr) -> usize {
     std::hint::black_box(address) as usize
 }
 
+/// The function of that name that is defined after this library, if there is one: newer C libraries
+/// have it, or another library.
+///
+/// # Safety
+///
+/// `F` is the type of a function, and that of this one.
+pub unsafe fn next_function<F: Copy>(name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<usize>()) };
+    let address = next_definition(name);
+    // SAFETY: the caller's promise.
+    (address != 0).then(|| unsafe { std::mem::transmute_copy(&address) })
+}
+
 /// Ends the process because a function that every C library has is missing.
 #[cold]
 pub fn missing(name: &CStr) -> ! {

@@ -14,7 +14,7 @@ use crate::load::LOADER;
 use crate::memory;
 use crate::memory::strings::{Strings, each, environ, is_managed};
 use crate::memory::vectors::looking;
-use crate::sys::{self, real};
+use crate::sys::{self, next_function, real};
 use overspill_os::{Errno, PAGE_SIZE, tls};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use syscalls::Sysno;
@@ -235,15 +235,6 @@ unsafe fn spawn(
     }
 }
 
-/// A function that newer C libraries have.
-fn newer(name: &CStr) -> Option<Spawn> {
-    match sys::next_definition(name) {
-        0 => None,
-        // SAFETY: a function by that name has this type.
-        address => Some(unsafe { std::mem::transmute::<usize, Spawn>(address) }),
-    }
-}
-
 /// The functions that execute a file, found as the last part says. What the C library has not it
 /// would not have done.
 macro_rules! spawn_family {
@@ -263,9 +254,9 @@ macro_rules! spawn_family {
                 arguments: Strings,
                 environment: Strings,
             ) -> c_int {
-                let Some(real) = $real else { return libc::ENOSYS };
-                // SAFETY: the caller's promise.
+                // SAFETY: 1. a function by that name has this type; 2. the caller's promise.
                 unsafe {
+                    let Some(real) = $real else { return libc::ENOSYS };
                     spawn((real, $file), pid, path, actions, attributes, arguments, environment)
                 }
             }
@@ -279,9 +270,9 @@ spawn_family! {
     /// posix_spawnp(3).
     posix_spawnp = Some(real!(c"posix_spawnp" as Spawn)), Executed::Search;
     /// pidfd_spawn(3), of glibc from 2.39 on: a descriptor in place of a number.
-    pidfd_spawn = newer(c"pidfd_spawn"), |path| Executed::At(libc::AT_FDCWD, path);
+    pidfd_spawn = next_function(c"pidfd_spawn"), |path| Executed::At(libc::AT_FDCWD, path);
     /// pidfd_spawnp(3).
-    pidfd_spawnp = newer(c"pidfd_spawnp"), Executed::Search;
+    pidfd_spawnp = next_function(c"pidfd_spawnp"), Executed::Search;
 }
 
 /// Lists of file actions are made in unmanaged memory.

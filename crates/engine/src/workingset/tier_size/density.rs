@@ -173,7 +173,8 @@ mod tests {
     use super::*;
     use crate::workingset::settings::TierCodec;
     use crate::workingset::tier_size::Costs;
-    use crate::workingset::tier_size::tests::{COSTS, TIERS, curve, past};
+    use crate::workingset::tier_size::curve::tests::curve;
+    use crate::workingset::tier_size::trade::tests::{COSTS, TIERS, past};
 
     /// After some trials: a codec that makes a fourth as many pages more fit for 3 us a page, and
     /// one that makes half as many fit for 10.
