@@ -139,7 +139,8 @@ impl Trade<'_> {
             let frames = f64::from(*steps) * self.step;
             let near = curve.within_or_all(frames);
             // What comes back in time does not leave.
-            let repacked = self.copies_of(frames, curve.left - near).min(copies.kept);
+            let leave = self.copies_of(frames, (curve.left - near).max(0.0));
+            let repacked = leave.min(copies.kept);
             let nearer =
                 curve.within_or_all(pages) - curve.within_or_all(pages - self.pages_of(frames));
             let smaller_ns = nearer * self.read_ns + repacked * self.packing_ns();
