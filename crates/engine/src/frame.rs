@@ -260,7 +260,7 @@ impl FrameAllocator {
         let mut taken = Picked::new();
         for cell in self.zones_of(cpu).filter(|cell| self.has_room(cell, order, need)) {
             let mut hold = self.hold(cell, Doing::Take);
-            let room = |need| (self.room(cell, hold.used(), need) >> order) as usize;
+            let room = |need| (self.room_of(&hold, need) >> order) as usize;
             let mut left = blocks.min(room(Need::Fault).max(1)).min(room(need)) << order;
             while left > 0 && !taken.is_full() {
                 let most = left.ilog2().min(MAX_ORDER.into()) as u8;
@@ -301,7 +301,7 @@ impl FrameAllocator {
             return None;
         }
         let mut hold = self.hold(cell, Doing::Take);
-        if self.room(cell, hold.used(), need) < 1 << order {
+        if self.room_of(&hold, need) < 1 << order {
             return None;
         }
         let block = self.take(&mut hold, order, mobility)?;
@@ -313,13 +313,13 @@ impl FrameAllocator {
     /// Whether a request may take a block from a zone, as far as can be seen without its lock: near
     /// the limit many ask in vain.
     fn has_room(&self, cell: &LockedZone, order: u8, need: Need) -> bool {
-        self.room(cell, cell.used.load(Relaxed), need) >= 1 << order
+        self.room(cell, cell.used.load(Relaxed), self.charged(), need) >= 1 << order
     }
 
     /// Whether less than half of the reserve is left in the zone of a processor.
     fn is_reserve_short(&self, cpu: usize) -> bool {
         let cell = &self.zones[self.topology.node(cpu)];
-        let left = self.room(cell, cell.used.load(Relaxed), Need::Reclaim);
+        let left = self.room(cell, cell.used.load(Relaxed), self.charged(), Need::Reclaim);
         left < self.min() / self.zones.len() as u64 / 2
     }
 
@@ -332,10 +332,16 @@ impl FrameAllocator {
         Some(block)
     }
 
-    /// Frames that a request may take from a zone that has handed out `used`.
-    fn room(&self, cell: &LockedZone, used: u32, need: Need) -> u64 {
+    /// Frames that a request may take from a zone whose lock it has.
+    fn room_of(&self, hold: &Hold, need: Need) -> u64 {
+        self.room(hold.cell, hold.used(), hold.charged, need)
+    }
+
+    /// Frames that a request may take from a zone that has handed out `used`, beside `charged`
+    /// pages.
+    fn room(&self, cell: &LockedZone, used: u32, charged: u64, need: Need) -> u64 {
         let share = |pages: u64| pages / self.zones.len() as u64;
-        let limit = cell.limit.load(Relaxed).saturating_sub(share(self.charged()));
+        let limit = cell.limit.load(Relaxed).saturating_sub(share(charged));
         let limit = match need {
             Need::Fault => limit.saturating_sub(share(self.promised() + self.min())),
             Need::Reclaim => limit,
@@ -549,7 +555,9 @@ impl FrameAllocator {
     }
 
     fn hold<'a>(&'a self, cell: &'a LockedZone, doing: Doing) -> Hold<'a> {
-        Hold { allocator: self, cell, zone: Some(cell.zone.lock(&self.stats)), doing }
+        let zone = cell.zone.lock(&self.stats);
+        let (before, charged) = (zone.used(), self.charged());
+        Hold { allocator: self, cell, zone: Some(zone), doing, before, charged }
     }
 }
 

@@ -31,8 +31,12 @@ impl FrameAllocator {
 
     /// Pages in use: frames handed out or kept in the lists of processors, and what is charged.
     pub fn used(&self) -> u64 {
-        let frames: u64 = self.zones.iter().map(|zone| zone.used.load(Relaxed) as u64).sum();
-        frames + self.charged()
+        self.handed_out() + self.charged()
+    }
+
+    /// Of these, the frames.
+    pub fn handed_out(&self) -> u64 {
+        self.zones.iter().map(|zone| zone.used.load(Relaxed) as u64).sum()
     }
 
     /// Pages of memory that are no frames and count like them: buffers of the engine.
@@ -76,8 +80,9 @@ impl FrameAllocator {
 
     /// Brings the figure of what is in use up to date, where that has changed; returns it. Of two
     /// threads that do so at the same time the later one may tell the older figure: so it is done
-    /// again by and by. The most that was in use is noted where frames are taken: reclaim may have
-    /// some of what buffers were promised, until it gives it back.
+    /// again by and by. The most that was in use is noted where frames are taken: a buffer that is
+    /// charged while reclaim has what was promised to it exceeds the limit until reclaim gives that
+    /// back.
     pub fn publish_used(&self) -> Bytes {
         let bytes = Bytes::from_pages(self.used());
         self.stats.set(Counter::ChargedBytes, bytes.0);

@@ -4,6 +4,7 @@ use super::FrameAllocator;
 use super::zone::Zone;
 use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::stats::Counter;
+use crate::units::Bytes;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// A zone behind its lock, which all lie on the cache line that the zone begins on.
@@ -38,6 +39,9 @@ pub struct Hold<'a> {
     pub cell: &'a LockedZone,
     pub zone: Option<CountedGuard<'a, Zone>>,
     pub doing: Doing,
+    /// What the zone had handed out when it was locked, and the pages that were charged beside.
+    pub before: u32,
+    pub charged: u64,
 }
 
 impl std::ops::Deref for Hold<'_> {
@@ -55,12 +59,19 @@ impl std::ops::DerefMut for Hold<'_> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
+        let is_more = self.used() > self.before;
         self.cell.used.store(self.used(), Relaxed);
+        // What was in use at the moment, beside what was charged when it was seen that there is
+        // room.
+        let used = self.allocator.handed_out() + self.charged;
         let ns = self.zone.take().expect("held until dropped").release();
         let stats = &self.allocator.stats;
         if self.doing == Doing::Give {
             stats.add(Counter::ZoneFreeHoldNs, ns);
         }
-        stats.raise(Counter::ChargedPeakBytes, self.allocator.publish_used().0);
+        self.allocator.publish_used();
+        if is_more {
+            stats.raise(Counter::ChargedPeakBytes, Bytes::from_pages(used).0);
+        }
     }
 }

@@ -303,6 +303,24 @@ fn buffers_that_are_given_back_are_told() {
     allocator.free(frame, 0);
 }
 
+/// A buffer may be charged while reclaim has what was promised to it: that is no peak, whatever
+/// goes back to the zone meanwhile.
+#[test]
+fn the_peak_is_what_was_in_use_where_frames_were_taken() {
+    let settings = FrameSettings { percpu: false, ..FrameSettings::default() };
+    let allocator = allocator_of(512, settings, 1);
+    allocator.promise(8);
+    let take = || allocator.alloc(0, Mobility::Movable, Need::Reclaim);
+    let frames: Vec<FrameId> = std::iter::from_fn(take).collect();
+    allocator.charge(8, true);
+    assert_eq!((frames.len(), allocator.used()), (512, 520));
+    let peak = || allocator.stats.get(Counter::ChargedPeakBytes) >> 12;
+    allocator.free(frames[0], 0);
+    assert_eq!((peak(), take()), (512, None));
+    frames[1..].iter().for_each(|frame| allocator.free(*frame, 0));
+    assert_eq!(peak(), 512);
+}
+
 #[test]
 fn kinds_that_stay_do_not_break_up_the_runs_of_others() {
     let allocator = allocator(FrameSettings::default(), 1);
