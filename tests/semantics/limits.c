@@ -3,6 +3,7 @@
  * its children, and what it executes.
  */
 #include "common.h"
+#include <sys/syscall.h>
 
 static struct rlimit limit_now(void)
 {
@@ -10,6 +11,15 @@ static struct rlimit limit_now(void)
     if (getrlimit(RLIMIT_DATA, &limit) != 0)
         die("getrlimit");
     return limit;
+}
+
+/* What is told by a function and by number. */
+static int is_told(rlim_t now)
+{
+    struct rlimit limit = limit_now(), by_number;
+    return syscall(SYS_prlimit64, 0, RLIMIT_DATA, NULL, &by_number) == 0
+           && limit.rlim_cur == now && by_number.rlim_cur == now
+           && limit.rlim_max == by_number.rlim_max;
 }
 
 /* Blocks, mappings and what brk gives. */
@@ -40,10 +50,12 @@ static void *thread(void *unused)
 static int child_ends_well(int execute)
 {
     int status;
+    char told[32];
+    sprintf(told, "%lu", (unsigned long)limit_now().rlim_cur);
     pid_t pid = fork();
     if (pid == 0) {
         if (execute)
-            execl("/proc/self/exe", "limits", "again", NULL);
+            execl("/proc/self/exe", "limits", told, NULL);
         _exit(has_memory() ? 0 : 1);
     }
     return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
@@ -51,9 +63,8 @@ static int child_ends_well(int execute)
 
 int main(int count, char **arguments)
 {
-    (void)arguments;
     if (count > 1)
-        return has_memory() ? 0 : 1;
+        return has_memory() && is_told(strtoul(arguments[1], NULL, 10)) ? 0 : 1;
 
     struct rlimit limit = limit_now(), found;
     rlim_t hard = limit.rlim_max;
@@ -86,5 +97,9 @@ int main(int count, char **arguments)
     limit.rlim_cur = 600 * MIB;
     errno = 0;
     check(setrlimit(RLIMIT_DATA, &limit) == -1 && errno == EINVAL, "a soft one above it is wrong");
+
+    limit.rlim_cur = limit.rlim_max = 400 * MIB;
+    check(syscall(SYS_setrlimit, RLIMIT_DATA, &limit) == 0 && is_told(400 * MIB), "one by number");
+    check(has_memory() && child_ends_well(0) && child_ends_well(1), "there is memory");
     return finish();
 }

@@ -53,6 +53,7 @@ macro_rules! programs {
 mod c_at_its_own_addresses {
     programs! {
         "-static",
+        address_limit => "address_limit.c",
         aio => "aio.c",
         asynchronous => "asynchronous.c",
         blocking => "blocking.c",
@@ -61,6 +62,7 @@ mod c_at_its_own_addresses {
         coroutines => "coroutines.c",
         fork_evicted => "fork_evicted.c",
         heap => "heap.c",
+        limits => "limits.c",
         loaded => "loaded.c",
         mremap => "mremap.c",
         remote => "remote.c",

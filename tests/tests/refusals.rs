@@ -276,6 +276,41 @@ fn public_copy() -> Room {
     room
 }
 
+/// Under a hard limit of address space that may not be raised an engine takes less of it, and says
+/// so where that is too little.
+#[test]
+fn where_addresses_are_few() {
+    if overspill(&SCRATCH).is_none() {
+        return;
+    }
+    let room = public_copy();
+    let user = if is_root() { "setpriv --reuid=65534 --regid=65534 --clear-groups" } else { "" };
+    let program = "import os, resource; b = bytearray(100 << 20)\n\
+                   for i in range(0, len(b), 4096): b[i] = i % 251\n\
+                   child = os.fork()\n\
+                   if child == 0: os._exit(sum(b) % 200)\n\
+                   print(sum(b) % 200 == os.waitpid(child, 0)[1] >> 8)\n\
+                   print(resource.getrlimit(resource.RLIMIT_AS)[0] >> 10)\n\
+                   try: b = bytearray(8 << 30)\n\
+                   except MemoryError: print('no more')";
+    let within = |kib: u64| {
+        let script = format!(
+            "ulimit -v {kib}; exec {user} {} run --memory 16M --no-swap -- python3 -c \"$0\"",
+            shown(&room.path.join("overspill"))
+        );
+        let mut command = Command::new("sh");
+        clean(&mut command).args(["-c", &script, program]).current_dir("/");
+        run(command.env_remove("XDG_RUNTIME_DIR"), TIME_LIMIT)
+    };
+    let outcome = within(2_000_000);
+    if outcome.status == 125 && outcome.stderr.contains("userfaultfd") {
+        return skipped("this user gets no userfaultfd");
+    }
+    assert_eq!(outcome.stdout, "True\n2000000\nno more\n", "{outcome:?}");
+    let sentence = "the address-space limit of 293.0 MiB leaves";
+    refused(&within(300_000), 125, &[sentence, "ulimit -v unlimited"]);
+}
+
 #[test]
 fn a_user_without_rights() {
     if overspill(&SCRATCH).is_none() {

@@ -115,6 +115,7 @@ macro_rules! signal_programs {
 
 programs! {
     advise => "advise.c",
+    address_limit => "address_limit.c",
     aio => "aio.c",
     arrays => "arrays.c",
     asynchronous => "asynchronous.c",
@@ -187,6 +188,7 @@ programs! {
 
 signal_programs! {
     advise => "advise.c",
+    address_limit => "address_limit.c",
     aio => "aio.c",
     arrays => "arrays.c",
     asynchronous => "asynchronous.c",

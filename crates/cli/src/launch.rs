@@ -12,12 +12,12 @@ use crate::rundir::{RunDir, Tree, leftovers};
 use crate::signals::Signals;
 use crate::sizing::report::Report;
 use crate::sizing::watch::Watch;
-use crate::{sizing, swap, unmanaged};
+use crate::{limits, sizing, swap, unmanaged};
 use overspill::config::{Config, SwapList, SwapSpec};
 use overspill::units::Bytes;
 use overspill_os::{descriptors, seccomp};
 use rustix::param::clock_ticks_per_second;
-use rustix::process::{Pid, Resource, getrlimit};
+use rustix::process::Pid;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::env::var_os;
 use std::ffi::OsString;
@@ -82,7 +82,10 @@ impl<'a> Checked<'a> {
     ) -> Result<Checked<'a>, Failure> {
         let swap = devices(ways)?;
         let set = ways.set.join(",");
-        let window = check_address_space(&set, memory, getrlimit(Resource::As).current)?;
+        let mut config = Config { memory, swap: swap.clone(), ..Config::default() };
+        config.apply_settings(&set).map_err(|bad| Failure::usage(bad.to_string()))?;
+        limits::make_room(config.overhead());
+        let window = limits::check_window(&config)?;
         let executable = std::env::current_exe()
             .map_err(|error| Failure::own(format!("cannot find itself: {error}")))?;
         let library = preload::find(var_os("OVERSPILL_PRELOAD"), &executable)?;
@@ -266,22 +269,6 @@ fn devices(ways: &Ways) -> Result<Vec<SwapSpec>, Failure> {
     }
 }
 
-/// The window of managed addresses must fit under the limit of the shell's `ulimit -v`; its size.
-fn check_address_space(set: &str, memory: Bytes, limit: Option<u64>) -> Result<Bytes, Failure> {
-    let mut config = Config { memory, ..Config::default() };
-    config.apply_settings(set).map_err(|bad| Failure::usage(bad.to_string()))?;
-    let window = config.window_bytes();
-    match limit {
-        Some(limit) if limit < window.0 => Err(Failure::own(format!(
-            "the address-space limit of {} is below the {} that managed memory reserves: raise it \
-             with ulimit -v unlimited, or reserve less with --set window=SIZE",
-            Bytes(limit),
-            window
-        ))),
-        _ => Ok(window),
-    }
-}
-
 /// Where the window of the job begins: anywhere, as the kernel puts memory anywhere; always at the
 /// same place where the kernel is told not to (`setarch -R`).
 fn window_place(window: Bytes) -> Result<usize, Failure> {
@@ -337,19 +324,5 @@ mod tests {
             (status(2), status(13), status(8), status(11)),
             (NOT_FOUND, NOT_EXECUTABLE, NOT_EXECUTABLE, OWN)
         );
-    }
-
-    #[test]
-    fn the_window_must_fit_in_the_address_space() {
-        // As much as a window has that is in proportion to the budget, if that is so here.
-        let memory = Bytes(32 << 30);
-        assert_eq!(check_address_space("", memory, None), Ok(Bytes(1 << 40)));
-        let refusal = check_address_space("", memory, Some(1 << 35)).unwrap_err();
-        assert!(
-            refusal.status == OWN && refusal.sentence.contains("below the 1 TiB"),
-            "{}",
-            refusal.sentence
-        );
-        assert_eq!(check_address_space("window=16G", memory, Some(1 << 35)), Ok(Bytes(16 << 30)));
     }
 }

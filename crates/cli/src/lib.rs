@@ -18,6 +18,7 @@ mod control;
 mod env;
 mod failure;
 mod launch;
+mod limits;
 mod memory;
 mod out;
 mod outside;

@@ -9,6 +9,7 @@
 //!
 //! Below it: the settings of all parts, and [`Error`].
 
+mod addresses;
 #[doc(hidden)]
 pub mod baselines;
 mod settings;
@@ -43,10 +44,10 @@ pub use crate::units::FOLIO_MAX;
 #[doc(hidden)]
 pub use crate::workingset::settings::Clean;
 pub use crate::workingset::settings::{CompressedMax, TierCodec};
+pub use addresses::Overhead;
 #[doc(hidden)]
 pub use baselines::{Baselines, Commit};
 pub use overspill_os::codec::{BadCodec, Codec};
-use overspill_os::vm;
 pub use settings::SETTINGS;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -165,32 +166,6 @@ impl Config {
             Some(window) if window > Config::WINDOW_MAX => Err(Error::WindowTooLarge { window }),
             _ => Ok(()),
         }
-    }
-
-    /// Whether the system promises only memory that it has (`vm.overcommit_memory=2`): then what is
-    /// mapped counts, used or not, and tables are to be in proportion to the budget.
-    pub fn commits_strictly(&self) -> bool {
-        self.baselines.commit == Commit::Strict || vm::commits_strictly()
-    }
-
-    /// Address space reserved for managed memory, of which tables take a hundredth.
-    pub fn window_bytes(&self) -> Bytes {
-        const WINDOW: u64 = 1 << 40;
-        const LEAST: u64 = 4 << 30;
-        /// Times the budget, where mapping costs: tables as large as a fifth of it.
-        const STRICT: u64 = 32;
-        let strict = || Bytes(self.memory.0.saturating_mul(STRICT).clamp(LEAST, WINDOW));
-        let auto = || if self.commits_strictly() { strict() } else { Bytes(WINDOW) };
-        self.window.unwrap_or_else(auto)
-    }
-
-    /// The largest budget that the pool can come to have.
-    fn memory_max(&self) -> Bytes {
-        /// Times the budget, where mapping costs.
-        const STRICT: u64 = 2;
-        let most = vm::machine_memory().min(MEMORY_MAX.0);
-        let strict = || most.min(self.memory.0.saturating_mul(STRICT));
-        Bytes(if self.commits_strictly() { strict() } else { most })
     }
 
     pub(crate) fn memory(&self) -> MemorySettings {

@@ -49,7 +49,7 @@ pub(crate) use change::Retired;
 pub use error::{ReadError, ReadFailure, SwapError};
 pub use fork::{InheritedDevice, LentPart};
 pub use model::{FaultKinds, FaultModel, RamModel};
-pub use open::{check, check_unchanged};
+pub use open::{DIRECTORY_MAX, check, check_unchanged};
 use overspill_os::Errno;
 use overspill_os::beside;
 use overspill_os::crypt::Key;

@@ -167,7 +167,7 @@ fn first_list(config: &Config, job: Option<JobTable>) -> JobSwaps {
 /// have one for all the space that is free there.
 fn swap_within(config: &Config) -> Vec<SwapSpec> {
     let mut specs = config.swap.clone();
-    if config.commits_strictly() {
+    if config.counts_mappings() {
         let unsized_directories =
             specs.iter_mut().filter(|spec| spec.size.is_none() && spec.path.is_dir());
         unsized_directories.for_each(|spec| spec.size = Some(config.window_bytes()));

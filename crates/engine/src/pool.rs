@@ -235,6 +235,17 @@ impl Pool {
         self.engine.stats.snapshot()
     }
 
+    /// Bytes of address space under management.
+    pub fn managed_bytes(&self) -> Bytes {
+        Bytes(self.engine.stats.gauge(Counter::ManagedBytes))
+    }
+
+    /// Bytes of managed memory that have contents: in memory, compressed or on devices.
+    pub fn held_bytes(&self) -> Bytes {
+        let places = [Counter::ResidentPages, Counter::CompressedPages, Counter::DevicePages];
+        Bytes::from_pages(places.iter().map(|place| self.engine.stats.get(*place)).sum())
+    }
+
     fn enter<R>(&self, call: impl FnOnce(&'static Engine) -> R) -> R {
         self.engine.fault.enter(|| call(self.engine))
     }

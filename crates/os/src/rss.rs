@@ -67,13 +67,15 @@ pub fn oom_score_adj() -> Result<i64, Errno> {
     read(c"/proc/self/oom_score_adj", &mut text)?.trim().parse().map_err(|_| Errno::INVAL)
 }
 
-/// Bytes that the kernel counts as data of this process (RLIMIT_DATA).
+/// Bytes of address space that this process has mapped (RLIMIT_AS).
 ///
 /// # Errors
 /// As [`Rss::of_process`].
-pub fn data_bytes() -> Result<u64, Errno> {
-    let mut text = [0; 4096];
-    Ok(pages(read(c"/proc/self/status", &mut text)?, "VmData").saturating_mul(PAGE_SIZE as u64))
+pub fn address_bytes() -> Result<u64, Errno> {
+    let mut text = [0; 128];
+    let text = read(c"/proc/self/statm", &mut text)?;
+    let pages: u64 = text.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    Ok(pages.saturating_mul(PAGE_SIZE as u64))
 }
 
 /// The text of a file, as far as there is room for it.
@@ -116,7 +118,7 @@ mod tests {
     fn the_rough_figures_are_there() {
         let rss = Rss::roughly().unwrap();
         assert!(rss.anonymous > 0, "{rss:?}");
-        assert!(data_bytes().unwrap() >= rss.anonymous / 2);
+        assert!(address_bytes().unwrap() / PAGE_SIZE as u64 >= rss.anonymous);
     }
 
     #[test]

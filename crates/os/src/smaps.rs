@@ -6,6 +6,7 @@
 use crate::units::{Errno, PAGE_SIZE};
 use crate::{descriptors, io, vm};
 use rustix::fs::{Mode, OFlags};
+use std::ffi::CStr;
 use std::ops::Range;
 
 /// A kind of memory.
@@ -52,23 +53,9 @@ impl Kinds {
     /// # Errors
     /// Where there is no /proc, or the process may not look.
     pub fn of_process(managed: &[Range<usize>]) -> Result<Kinds, Errno> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let open = || rustix::fs::open(c"/proc/self/smaps", flags, Mode::empty());
-        let file = io::File::from_fd(descriptors::open_path(open)?);
-        let (mut reader, mut text, mut len) = (Reader::new(managed), vec![0; BUFFER], 0);
-        loop {
-            let read = rustix::io::read(file.fd()?, &mut text[len..])?;
-            if read == 0 {
-                return Ok(reader.kinds);
-            }
-            len += read;
-            let whole = text[..len].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            String::from_utf8_lossy(&text[..whole]).lines().for_each(|line| reader.line(line));
-            // A line that is longer than all of the buffer is none that says anything.
-            let rest = if whole == 0 && len == text.len() { len } else { whole };
-            text.copy_within(rest..len, 0);
-            len -= rest;
-        }
+        let mut reader = Reader::new(managed);
+        each_line(c"/proc/self/smaps", |line| reader.line(line))?;
+        Ok(reader.kinds)
     }
 
     /// From the text of such a list, of a process without managed memory.
@@ -76,6 +63,45 @@ impl Kinds {
         let mut reader = Reader::new(&[]);
         text.lines().for_each(|line| reader.line(line));
         reader.kinds
+    }
+}
+
+/// Bytes of address space of the calling process that are neither in `managed` nor the engine's
+/// own.
+///
+/// # Errors
+/// As [`Kinds::of_process`].
+pub fn bytes_beside(managed: &[Range<usize>]) -> Result<u64, Errno> {
+    let mut sum = 0;
+    each_line(c"/proc/self/maps", |line| {
+        if let Some((range, ..)) = head(line)
+            && !vm::is_own(&range)
+            && !managed.iter().any(|managed| managed.contains(&range.start))
+        {
+            sum += range.len() as u64;
+        }
+    })?;
+    Ok(sum)
+}
+
+/// Calls `each` with the lines of a file of this process in /proc.
+fn each_line(path: &CStr, mut each: impl FnMut(&str)) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let open = || rustix::fs::open(path, flags, Mode::empty());
+    let file = io::File::from_fd(descriptors::open_path(open)?);
+    let (mut text, mut len) = (vec![0; BUFFER], 0);
+    loop {
+        let read = rustix::io::read(file.fd()?, &mut text[len..])?;
+        if read == 0 {
+            return Ok(());
+        }
+        len += read;
+        let whole = text[..len].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        String::from_utf8_lossy(&text[..whole]).lines().for_each(&mut each);
+        // A line that is longer than all of the buffer is none that says anything.
+        let rest = if whole == 0 && len == text.len() { len } else { whole };
+        text.copy_within(rest..len, 0);
+        len -= rest;
     }
 }
 

@@ -86,6 +86,11 @@ pub fn commits_strictly() -> bool {
     !confined::is_confined() && setting().is_ok_and(|text| text.trim_ascii() == b"2")
 }
 
+/// The limit of address space of this process (RLIMIT_AS), in bytes.
+pub fn address_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::As).current
+}
+
 /// Addresses that are nobody's by the conventions of compilers' run-times.
 const OWN: Range<usize> = 104 << 40..112 << 40;
 

@@ -49,18 +49,24 @@ const OPTIONS: &[(mi::mi_option_t, std::ffi::c_long)] =
     &[(3, 1), (4, 1), (5, 1), (6, 0), (7, 0), (9, 0), (14, 0), (16, 1), (22, 2)];
 
 /// What mimalloc maps at once where what is mapped counts (arena_reserve, in KiB): 1 GiB elsewhere.
-const ARENA_STRICT: (mi::mi_option_t, std::ffi::c_long) = (23, 32 << 10);
+const ARENA_SPARE: (mi::mi_option_t, std::ffi::c_long) = (23, 32 << 10);
 
-/// Lets the program's requests go to mimalloc from now on; `strict` where the system promises only
-/// memory that it has.
-pub fn start(strict: bool) {
-    for (option, value) in OPTIONS.iter().chain(strict.then_some(&ARENA_STRICT)) {
+/// Lets the program's requests go to mimalloc from now on.
+pub fn start() {
+    for (option, value) in OPTIONS {
         // SAFETY: mimalloc's options may be set at any time.
         unsafe { mi::mi_option_set(*option, *value) };
     }
     // SAFETY: the process has one thread. What has been set up stays as it is.
     unsafe { _mi_auto_process_init() };
     READY.store(true, Ordering::Release);
+}
+
+/// What is mapped counts, from now on.
+pub fn map_sparingly() {
+    let (option, value) = ARENA_SPARE;
+    // SAFETY: mimalloc's options may be set at any time.
+    unsafe { mi::mi_option_set(option, value) };
 }
 
 unsafe extern "C" {
@@ -418,7 +424,7 @@ mod tests {
         crate::gate::init();
         let early = malloc(100);
         assert!(heap::contains(early as usize));
-        start(false);
+        start();
         // SAFETY: live blocks, used within their sizes and given up once.
         unsafe {
             early.cast::<u8>().write_bytes(7, 100);

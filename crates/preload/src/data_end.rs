@@ -44,20 +44,23 @@ pub fn is_managed() -> bool {
 pub fn set(wanted: usize) -> usize {
     if START.load(Relaxed) == 0 {
         let Ok(start) = pool::mmap(0, len(), libc::PROT_NONE, 0) else { return 0 };
+        limits::addresses::set_reserved(len());
         START.store(start, Relaxed);
         END.store(start, Relaxed);
     }
     let (start, end) = (START.load(Relaxed), END.load(Relaxed));
     let is_inside = (start..=start + len()).contains(&wanted);
-    if is_inside && (wanted < end || is_allowed(wanted - start)) && change(end, wanted).is_ok() {
+    let is_allowed = || wanted <= end || may_grow(wanted - start, wanted - end);
+    if is_inside && is_allowed() && change(end, wanted).is_ok() {
+        limits::addresses::set_reserved(start + len() - wanted);
         END.store(wanted, Relaxed);
     }
     END.load(Relaxed)
 }
 
-/// Whether the program may have so much data.
-fn is_allowed(len: usize) -> bool {
-    len as u64 <= limits::data()
+/// Whether the program may have so much data, `more` than it has.
+fn may_grow(len: usize, more: usize) -> bool {
+    len as u64 <= limits::data() && limits::addresses::admit(more).is_ok()
 }
 
 /// brk(2), as the C library has it: it fails only where the end stays below what was asked for.

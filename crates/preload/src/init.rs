@@ -15,7 +15,9 @@ use crate::config::Asked;
 use crate::load::{self, Program};
 use crate::memory::strings::Strings;
 use crate::signals::altstack;
-use crate::{calls, config, delivery, dma, dormant, exec, fork, gate, heap, image, inline, pool};
+use crate::{
+    calls, config, delivery, dma, dormant, exec, fork, gate, heap, image, inline, limits, pool,
+};
 use crate::{sys, trap};
 use overspill::config::{Config, Delivery};
 use overspill_os::{beside, observer, rest, thread};
@@ -128,6 +130,7 @@ unsafe fn begin(variables: Strings) {
             asked.config.annexes = annexes(&asked);
             let sleeps =
                 asked.config.baselines.dormant && has_ours && asked.config.annexes.is_empty();
+            limits::begin(asked.config.overhead());
             run_dir.iter().for_each(pool::await_predecessor);
             if asked.strict {
                 exec::admit::be_strict();
@@ -166,7 +169,7 @@ fn start_engine(asked: Asked) -> Result<(), String> {
     calls::find();
     entries::take_exit();
     rest::when_at_rest(heap::trim);
-    let strict = asked.config.commits_strictly();
+    let sparingly = asked.config.counts_mappings() || limits::addresses::are_limited();
     let config = delivery::settle(asked)?;
     if inline::forbids(config.delivery == Delivery::Thread) {
         return Err(NOT_BY_THREAD.to_owned());
@@ -180,7 +183,7 @@ fn start_engine(asked: Asked) -> Result<(), String> {
         })?;
     }
     dma::start();
-    start_heap(strict);
+    start_heap(sparingly);
     Ok(())
 }
 
@@ -191,8 +194,12 @@ fn start_unmanaged() {
 }
 
 /// The program's requests go to mimalloc from now on.
-fn start_heap(strict: bool) {
-    alloc::start(strict);
+fn start_heap(sparingly: bool) {
+    alloc::start();
+    limits::addresses::spare_by(alloc::map_sparingly);
+    if sparingly {
+        alloc::map_sparingly();
+    }
     // The locks of Rust's runtime wait by this function. It is looked up now, because the look-up
     // takes the loader's lock, which a thread that loads a library may hold while it waits for a
     // page. SAFETY: the call takes nothing.

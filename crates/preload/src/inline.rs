@@ -31,8 +31,8 @@ use crate::signals::registers::Registers;
 use crate::signals::{self, altstack, masks};
 use crate::sys::failure;
 use crate::{
-    credentials, dma, fds, fork, image, map, pool, remote, sandbox, stubs, sys, syscall, thread,
-    trap,
+    credentials, dma, fds, fork, image, limits, map, pool, remote, sandbox, stubs, sys, syscall,
+    thread, trap,
 };
 use overspill_os::foreign::{self, Beginning, Begun};
 use overspill_os::{Errno, confined, pointer, seccomp, tls};
@@ -43,7 +43,7 @@ use syscalls::{Sysno, raw_syscall};
 mod sites;
 
 /// Calls that the engine must see.
-const SEEN: [i64; 49] = [
+const SEEN: [i64; 52] = [
     libc::SYS_io_setup,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_register,
@@ -66,6 +66,9 @@ const SEEN: [i64; 49] = [
     libc::SYS_dup2,
     libc::SYS_dup3,
     libc::SYS_brk,
+    libc::SYS_setrlimit,
+    libc::SYS_getrlimit,
+    libc::SYS_prlimit64,
     libc::SYS_readlink,
     libc::SYS_readlinkat,
     libc::SYS_mmap,
@@ -267,8 +270,8 @@ unsafe fn call(context: &mut libc::ucontext_t, number: usize) {
     }
 }
 
-/// A call that the engine does itself, whoever makes it: about mappings, or, in a program that was
-/// loaded here, about its file.
+/// A call that the engine does itself, whoever makes it: about mappings and limits, or, in a
+/// program that was loaded here, about its file.
 ///
 /// # Safety
 ///
@@ -281,7 +284,10 @@ pub unsafe fn own(number: i64, arguments: [usize; 6]) -> Option<Result<usize, Er
         _ => None,
     };
     // SAFETY: the caller's promise.
-    link.or_else(|| unsafe { syscall::mapping(number, arguments) })
+    unsafe {
+        link.or_else(|| syscall::mapping(number, arguments))
+            .or_else(|| limits::by_number(number, [a, b, c, d]))
+    }
 }
 
 /// What the link to the file of a program says that was loaded here, instead of the loader's file.

@@ -1,29 +1,55 @@
 //! Limits of resources: a dormant process wakes before it changes one of what an engine takes as it
-//! begins, and a limit of data (RLIMIT_DATA) is one of what the program has itself.
+//! begins, and limits of address space (RLIMIT_AS) and of data (RLIMIT_DATA) are limits of what the
+//! program has itself.
 //!
-//! As data the kernel counts all private memory that may be written, touched or not: with an engine
-//! that is 9 GiB of tables and of room for the heap, in a window of 1 TiB. Under a limit below that
-//! the program would get no memory any more, not even to say so, and nor would what it executes. So
-//! the kernel's limit is higher than the program's by what the engine has and may come to have. The
-//! program reads back what it has set; what it executes reads the kernel's.
+//! Of addresses an engine has a terabyte; as data the kernel counts all private memory that may be
+//! written, touched or not, which is 10 GiB of tables and of room for the heap. Under a limit below
+//! that the program would get no memory any more, not even to say so, and nor would what it
+//! executes. So the kernel's limits are higher than the program's by what an engine may come to
+//! take, which is the same in all processes of a job ([`Config::overhead`]): where the program sets
+//! one, and where `overspill run` begins. The program is told the kernel's less that. How much of
+//! its addresses it may still use is for [`addresses`] to say, as the window is all the kernel's.
 //!
-//! Two threads that set the limit at once read back either's.
+//! Where a hard limit leaves no room for that, limits are the kernel's, and an engine takes less.
 
-use crate::sys::real;
-use crate::{dormant, memory, pool};
-use overspill_os::{beside, confined, rss};
-use std::ffi::{c_int, c_void};
+use crate::sys::{self, real};
+use crate::{dormant, memory};
+use overspill::config::Overhead;
+use overspill_os::{Errno, confined};
+use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use syscalls::{Sysno, raw_syscall};
+
+pub mod addresses;
 
 /// The kernel's struct rlimit64: soft and hard limit.
 type Pair = [u64; 2];
 
 const UNLIMITED: u64 = libc::RLIM64_INFINITY;
 
-/// The limit of data that the program has set, and that the kernel got for it.
-static WANTED: [AtomicU64; 2] = [const { AtomicU64::new(UNLIMITED) }; 2];
-static GIVEN: [AtomicU64; 2] = [const { AtomicU64::new(UNLIMITED) }; 2];
+/// What an engine takes of addresses, and of data; nothing where limits are the kernel's.
+static ADDRESSES: AtomicU64 = AtomicU64::new(0);
+static DATA: AtomicU64 = AtomicU64::new(0);
+
+/// The process is of a job, whose engines take so much. Called by the constructor.
+pub fn begin(overhead: Overhead) {
+    // Where the hard limit has no room for it, nobody has raised a limit by it.
+    let fits = |resource, more: u64| if kernels(resource)[1] < more { 0 } else { more };
+    ADDRESSES.store(fits(libc::RLIMIT_AS, overhead.addresses.0), Relaxed);
+    DATA.store(fits(libc::RLIMIT_DATA, overhead.data.0), Relaxed);
+    if overhead_of(libc::RLIMIT_AS) > 0 && of_process(libc::RLIMIT_AS)[0] != UNLIMITED {
+        addresses::begin();
+    }
+}
+
+/// What an engine takes of a limit.
+fn overhead_of(resource: u32) -> u64 {
+    match resource {
+        libc::RLIMIT_AS => ADDRESSES.load(Relaxed),
+        libc::RLIMIT_DATA => DATA.load(Relaxed),
+        _ => 0,
+    }
+}
 
 /// A limit is about to be changed.
 pub fn change_first(resource: usize) {
@@ -35,45 +61,35 @@ pub fn change_first(resource: usize) {
 
 /// Bytes of data that the program may have.
 pub fn data() -> u64 {
-    told(kernels_data())[0]
+    of_process(libc::RLIMIT_DATA)[0]
 }
 
-fn kernels_data() -> Pair {
+/// A limit of this process, as the program is told it.
+fn of_process(resource: u32) -> Pair {
+    told(kernels(resource), overhead_of(resource))
+}
+
+fn kernels(resource: u32) -> Pair {
     let mut limit = [UNLIMITED; 2];
     // SAFETY: the kernel writes a limit of this process.
-    unsafe { raw_syscall!(Sysno::prlimit64, 0, libc::RLIMIT_DATA, 0, &raw mut limit) };
+    unsafe { raw_syscall!(Sysno::prlimit64, 0, resource, 0, &raw mut limit) };
     limit
 }
 
-/// What the program is told of the kernel's limit of data.
-fn told(kernels: Pair) -> Pair {
-    let read = |pair: &[AtomicU64; 2]| [pair[0].load(Relaxed), pair[1].load(Relaxed)];
-    if kernels == read(&GIVEN) { read(&WANTED) } else { kernels }
+/// What the program is told of a limit of the kernel's, of which an engine takes `more`.
+fn told(kernels: Pair, more: u64) -> Pair {
+    let is_raised = |limit: u64| limit != UNLIMITED && limit >= more;
+    kernels.map(|limit| if is_raised(limit) { limit - more } else { limit })
 }
 
-/// The kernel's limit of data for one of the program's, where the kernel has `now` and an engine
-/// has `more`. What the kernel refuses it is to refuse.
-fn raised(wanted: Pair, now: Pair, more: u64) -> Pair {
+/// The kernel's limit for one of the program's, of which an engine takes `more`. What the kernel
+/// refuses it is to refuse.
+fn raised(wanted: Pair, more: u64) -> Pair {
     if wanted[0] > wanted[1] {
         return wanted;
     }
     let raise = |limit: u64| if limit == UNLIMITED { limit } else { limit.saturating_add(more) };
-    let [soft, mut hard] = wanted.map(raise);
-    if wanted[1] <= told(now)[1] {
-        // The program may set that, so it is to be had.
-        hard = hard.min(now[1]);
-    }
-    [soft.min(hard), hard]
-}
-
-/// What the engine has, and may come to have: a budget of frames, and what each fork adds, which
-/// leaves to the child most of what its parent's engine had.
-fn engines_data() -> u64 {
-    let window = pool::window().len() as u64;
-    let seen = if confined::is_confined() { None } else { rss::data_bytes().ok() };
-    // Where a filter of the program's keeps the engine from looking: more than it has.
-    let has = seen.unwrap_or(window / 64);
-    has.saturating_add(pool::budget()).saturating_add(window / 256)
+    wanted.map(raise)
 }
 
 /// Sets a limit by `call`, which is handed where the limit stands.
@@ -81,26 +97,16 @@ fn engines_data() -> u64 {
 /// # Safety
 ///
 /// `new` is a limit, or anything that the kernel may refuse.
-unsafe fn set(
-    resource: c_int,
-    new: *const c_void,
-    call: impl FnOnce(*const c_void) -> c_int,
-) -> c_int {
+unsafe fn set<R>(resource: c_int, new: *const c_void, call: impl FnOnce(*const c_void) -> R) -> R {
     change_first(resource as usize);
-    let is_data = resource as u32 == libc::RLIMIT_DATA && pool::exists();
-    let Some(wanted) = is_data.then(|| memory::read::<Pair>(new as usize)).flatten() else {
-        return call(new);
-    };
-    let given = raised(wanted, kernels_data(), engines_data());
-    let result = call((&raw const given).cast());
-    // The child of a vfork has its parent's memory.
-    if result == 0 && beside::program() == rustix::process::getpid() {
-        (0..2).for_each(|which| {
-            WANTED[which].store(wanted[which], Relaxed);
-            GIVEN[which].store(given[which], Relaxed);
-        });
+    let more = overhead_of(resource as u32);
+    let wanted = if more > 0 { memory::read::<Pair>(new as usize) } else { None };
+    let Some(wanted) = wanted else { return call(new) };
+    let given = raised(wanted, more);
+    if resource as u32 == libc::RLIMIT_AS {
+        addresses::limit_comes();
     }
-    result
+    call((&raw const given).cast())
 }
 
 /// Says of a limit that was read what the program is told.
@@ -109,10 +115,56 @@ unsafe fn set(
 ///
 /// `found` is null, or the kernel has written a limit there.
 unsafe fn tell(resource: c_int, found: *mut c_void) {
-    if resource as u32 == libc::RLIMIT_DATA && !found.is_null() {
+    let more = overhead_of(resource as u32);
+    if more > 0 && !found.is_null() {
         // SAFETY: the caller's promise.
-        unsafe { found.cast::<Pair>().write(told(found.cast::<Pair>().read())) };
+        unsafe { found.cast::<Pair>().write(told(found.cast::<Pair>().read(), more)) };
     }
+}
+
+/// A call about limits by number, where it is about what an engine takes of.
+///
+/// # Safety
+///
+/// As for the system call.
+pub unsafe fn by_number(number: c_long, [a, b, c, d]: [usize; 4]) -> Option<Result<usize, Errno>> {
+    let (resource, new, found) = match number {
+        libc::SYS_setrlimit if b != 0 => (a, b, 0),
+        libc::SYS_getrlimit => (a, 0, b),
+        libc::SYS_prlimit64 if is_own(a as c_int) => (b, c, d),
+        _ => return None,
+    };
+    if overhead_of(resource as u32) == 0 {
+        return None;
+    }
+    let mut before = [UNLIMITED; 2];
+    let mut kernel = |new: *const c_void| {
+        let (new, before) = (new as usize, &raw mut before);
+        // The same number: a filter of the program's may know no other. SAFETY: the caller's
+        // promise; there is room for a limit.
+        sys::check(unsafe {
+            match number {
+                libc::SYS_setrlimit => raw_syscall!(Sysno::setrlimit, resource, new),
+                libc::SYS_getrlimit => raw_syscall!(Sysno::getrlimit, resource, before),
+                _ => raw_syscall!(Sysno::prlimit64, a, resource, new, before),
+            }
+        })
+    };
+    let result = match new {
+        0 => kernel(std::ptr::null()),
+        // SAFETY: the caller's promise.
+        new => unsafe { set(resource as c_int, new as *const c_void, kernel) },
+    };
+    let told = told(before, overhead_of(resource as u32));
+    // SAFETY: the caller's promise.
+    let is_written = found == 0 || result.is_err() || unsafe { memory::write(found, told) };
+    Some(if is_written { result } else { Err(Errno::FAULT) })
+}
+
+/// Whether prlimit(2) is about this process.
+fn is_own(process: c_int) -> bool {
+    process == 0
+        || !confined::is_confined() && process == rustix::process::getpid().as_raw_nonzero().get()
 }
 
 macro_rules! limits {
@@ -170,21 +222,18 @@ unsafe fn both(
     new: *const c_void,
     old: *mut c_void,
 ) -> c_int {
-    let pid = rustix::process::getpid().as_raw_nonzero().get();
-    if process != 0 && process != pid {
+    if !is_own(process) {
         // SAFETY: the caller's promise.
         return unsafe { real(process, resource, new, old) };
     }
-    // What was set before is told by what was noted of that.
-    let before = (resource as u32 == libc::RLIMIT_DATA).then(|| told(kernels_data()));
     // SAFETY: the caller's promise; a call that succeeds has written the old limit.
     unsafe {
         let result = match new.is_null() {
             true => real(process, resource, new, old),
             false => set(resource, new, |new| real(process, resource, new, old)),
         };
-        if let (0, Some(before), false) = (result, before, old.is_null()) {
-            old.cast::<Pair>().write(before);
+        if result == 0 {
+            tell(resource, old);
         }
         result
     }
@@ -227,15 +276,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_that_may_be_set_can_be_had() {
+    fn what_is_told_is_what_was_set() {
         let all = [UNLIMITED; 2];
-        assert_eq!(raised([10, UNLIMITED], all, 5), [15, UNLIMITED]);
-        assert_eq!(raised([10, 20], all, 5), [15, 25]);
-        assert_eq!(raised(all, all, 5), all);
-        // The hard limit stays below what it is, unless the kernel lets it rise.
-        assert_eq!(raised([10, 20], [15, 22], 5), [15, 22]);
-        assert_eq!(raised([30, 30], [15, 22], 5), [35, 35]);
+        for wanted in [[10, UNLIMITED], [10, 20], [0, 0], all] {
+            assert_eq!(told(raised(wanted, 5), 5), wanted);
+        }
+        assert_eq!(raised([10, 20], 5), [15, 25]);
         // The kernel refuses a soft limit above the hard one.
-        assert_eq!(raised([20, 10], all, 5), [20, 10]);
+        assert_eq!(raised([20, 10], 5), [20, 10]);
     }
 }

@@ -15,7 +15,7 @@
 //! return results; [`crate::map::symbols`] makes C functions of them.
 
 use crate::route::{Split, pages, pages_touched};
-use crate::{dormant, gate, pool, sys};
+use crate::{dormant, gate, limits, pool, sys};
 use overspill_os::seccomp::change_mappings;
 use overspill_os::{Errno, PAGE_SIZE, confined, tls, vm};
 use std::ops::Range;
@@ -156,6 +156,7 @@ pub unsafe fn mmap(
         pool::count_unmanaged();
         return kernel();
     }
+    limits::addresses::admit(len)?;
     match pool::mmap(address, len, prot, flags) {
         Ok(placed) => {
             if hinted {
@@ -466,6 +467,7 @@ pub unsafe fn mremap(
             // Two mappings, which mremap never takes.
             return Err(Errno::FAULT);
         }
+        limits::addresses::admit(target.len().saturating_sub(range.len()))?;
         return pool::mremap(range, target.len(), flags as u32, new);
     }
     if flags & libc::MREMAP_FIXED != 0

@@ -10,7 +10,7 @@ use overspill::config::{Config, Delivery};
 use overspill::{MapFlags, Pool};
 use overspill_os::directory::Directory;
 use overspill_os::vm::Prot;
-use overspill_os::{Errno, beside, descriptors, tls};
+use overspill_os::{Errno, beside, descriptors, rss, smaps, tls};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -28,14 +28,11 @@ static ANNEXES: [[AtomicUsize; 2]; ANNEXES_MAX] =
 /// Most annexes.
 pub const ANNEXES_MAX: usize = 4;
 static SIGNAL_DELIVERY: AtomicBool = AtomicBool::new(false);
-/// Bytes of the budget that the pool began with.
-static BUDGET: AtomicU64 = AtomicU64::new(0);
 
 /// Makes the pool. Called once, by the constructor.
 pub fn create(config: Config) -> Result<(), String> {
     let _internal = tls::Internal::enter();
     let signal = config.delivery == Delivery::Signal;
-    BUDGET.store(config.memory.0, Ordering::Relaxed);
     descriptors::set_apart();
     beside::prepare();
     let annexes = config.annexes.clone();
@@ -106,11 +103,6 @@ pub fn window() -> Range<usize> {
 #[inline(always)]
 pub fn signal_delivery() -> bool {
     SIGNAL_DELIVERY.load(Ordering::Relaxed)
-}
-
-/// Bytes of the budget that the pool began with.
-pub fn budget() -> u64 {
-    BUDGET.load(Ordering::Relaxed)
 }
 
 /// Whether there is a pool.
@@ -269,6 +261,34 @@ pub fn dma_seen() {
 /// The program is about to write into the memory of another process.
 pub fn remote_writes_seen() {
     with(Pool::remote_writes_seen);
+}
+
+/// Bytes of address space that are managed.
+pub fn managed_bytes() -> u64 {
+    with(|pool| pool.managed_bytes().0).unwrap_or(0)
+}
+
+/// Bytes of managed memory that have contents, wherever that is.
+pub fn held_bytes() -> u64 {
+    with(|pool| pool.held_bytes().0).unwrap_or(0)
+}
+
+/// Bytes of address space that are neither managed nor the engine's; `None` where that cannot be
+/// seen.
+pub fn bytes_beside() -> Option<u64> {
+    /// The process that was looked at, and how much in it is managed or the engine's.
+    static LOOKED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+    with(|_| {
+        let (pid, all) = (rustix::process::getpid().as_raw_nonzero().get(), rss::address_bytes()?);
+        if LOOKED[0].load(Ordering::Relaxed) != pid as u64 {
+            let managed: Vec<_> = annexes().chain([window()]).collect();
+            let others = all.saturating_sub(smaps::bytes_beside(&managed)?);
+            LOOKED[1].store(others, Ordering::Relaxed);
+            LOOKED[0].store(pid as u64, Ordering::Relaxed);
+        }
+        Ok::<_, Errno>(all.saturating_sub(LOOKED[1].load(Ordering::Relaxed)))
+    })?
+    .ok()
 }
 
 /// A request was left to the kernel although it was of the kind that is managed.

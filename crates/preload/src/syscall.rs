@@ -7,7 +7,7 @@ use crate::memory::strings::Strings;
 use crate::memory::{self, vectors};
 use crate::signals::masks;
 use crate::sys::{check, real, to_c};
-use crate::{credentials, data_end, dma, fds, fork, nested, pool, sandbox};
+use crate::{credentials, data_end, dma, fds, fork, limits, nested, pool, sandbox};
 use overspill_os::{Errno, seccomp, tls};
 use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -158,7 +158,7 @@ pub unsafe fn of_descriptors(number: c_long, [a, b, c, ..]: [usize; 6]) -> Optio
     Some(result)
 }
 
-/// A call about the program that runs, or is to run, and its signal mask.
+/// A call about the program that runs, or is to run, its signal mask and its limits.
 ///
 /// # Safety
 ///
@@ -169,6 +169,9 @@ unsafe fn of_programs(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<
         match number {
             libc::SYS_rt_sigprocmask if pool::signal_delivery() && tls::is_program() => {
                 to_c(masks::by_number(a, b, c, d))
+            }
+            libc::SYS_setrlimit | libc::SYS_getrlimit | libc::SYS_prlimit64 => {
+                to_c(limits::by_number(number, [a, b, c, d])?)
             }
             libc::SYS_prctl => map::symbols::prctl(a as c_int, b, c, d, e) as isize,
             libc::SYS_execve => exec::execve(a as *const _, b as Strings, c as Strings) as isize,

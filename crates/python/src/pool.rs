@@ -21,7 +21,7 @@ fn window(config: &Config) -> Option<Bytes> {
     let room = sizes?.into_iter().fold(config.memory.0, u64::saturating_add);
     let most = Config::WINDOW_MAX.0;
     let sized = || Bytes(room.saturating_mul(2).clamp(WINDOW_LEAST, most));
-    (!config.commits_strictly()).then(sized)
+    (!config.counts_mappings()).then(sized)
 }
 
 /// A pool.

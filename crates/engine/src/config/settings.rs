@@ -147,8 +147,8 @@ pub static SETTINGS: &[Setting<Config>] = &[
         "window",
         window,
         WINDOW,
-        "How much address space is reserved for managed memory. `auto` is 1T, or 32 times the \
-         budget where the system promises only memory that it has (`vm.overcommit_memory=2`). A \
-         smaller window fits under a limit of address space (`ulimit -v`)."
+        "How much address space is reserved for managed memory. `auto` is 1T, 32 times the \
+         budget where the system promises only memory that it has (`vm.overcommit_memory=2`), or \
+         what a limit of address space leaves (`ulimit -v`)."
     ),
 ];
