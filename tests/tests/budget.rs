@@ -108,6 +108,33 @@ fn processes_of_other_users_belong_to_the_job() {
     });
 }
 
+/// A job that does nothing but bring pages in, because most of its budget is not managed, says so
+/// while it runs.
+#[test]
+fn who_does_not_get_on_is_told_at_once() {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    // It goes on until the sentence is there, which is some seconds after it has begun.
+    let script = "import mmap, os, sys, time\n\
+                  shared = mmap.mmap(-1, 26 << 20); shared.write(b'x' * (26 << 20))\n\
+                  pages = bytearray(os.urandom(1 << 20) * 48); end = time.monotonic() + 30\n\
+                  said = lambda: os.stat(sys.argv[1]).st_size > 0\n\
+                  while not said() and time.monotonic() < end:\n    \
+                  for page in range(0, len(pages), 4096): pages[page] ^= 1\n\
+                  sys.exit(not said())";
+    let room = SCRATCH.room("starving");
+    let said = room.path.join("said");
+    let mut command = Command::new("sh");
+    clean(&mut command).args(["-c", "exec \"$@\" 2> \"$0\""]).arg(&said).arg(overspill);
+    command.args(["run", "--memory", "32M", "--fault", "signal", "--", "python3", "-c", script]);
+    let outcome = run(command.arg(&said), TIME_LIMIT);
+    let said = fs::read_to_string(&said).unwrap();
+    assert_eq!(outcome.status, 0, "{outcome:?}: {said}");
+    let expected =
+        "overspill: this will take long, as pages go out and come back most of the time: ";
+    assert!(said.starts_with(expected) && said.contains("MiB shared memory"), "{said}");
+    assert_eq!(said.matches("this will take long").count(), 1, "{said}");
+}
+
 /// A process that is alone has not more of the budget than it uses: those that it starts find what
 /// they need, and nothing leaves memory as long as all of them fit.
 #[test]

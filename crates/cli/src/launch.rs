@@ -126,7 +126,12 @@ impl<'a> Checked<'a> {
         let spawned = command(&self.program, self.command, &settings).spawn();
         let mut child = spawned.map_err(|error| cannot_start(&self.program.path, &error))?;
         let pid = Pid::from_raw(child.id() as i32).expect("a child has a process id");
-        let tick = || follow(&mut lock(), watch.as_deref_mut(), job.as_deref());
+        let mut progress = unmanaged::Progress::default();
+        let tick = || {
+            let mut run_dir = lock();
+            progress.look(&run_dir).inspect(|sentence| say(sentence));
+            follow(&mut run_dir, watch.as_deref_mut(), job.as_deref())
+        };
         let waited = signals.wait(pid, tick, |pid| lock().process_killed(pid));
         let elapsed = start.elapsed();
         let program = processor_time(child.id());

@@ -51,7 +51,8 @@ pub struct Outside {
     /// What all of them have at the moment, and whether it becomes more.
     now: Bytes,
     grows: bool,
-    /// The most that was not managed at once, of all processes of the job.
+    /// What was not managed at the last look, and the most at once, of all processes of the job.
+    unmanaged: Bytes,
     peak: Bytes,
     worst: Option<Seen>,
 }
@@ -98,6 +99,7 @@ impl Outside {
             last: HashMap::new(),
             now: Bytes(0),
             grows: false,
+            unmanaged: Bytes(0),
             peak: Bytes(0),
             worst: None,
         }
@@ -106,6 +108,18 @@ impl Outside {
     /// What processes have of which nobody else knows, if it is much: less is known roughly only.
     pub fn now(&self) -> Bytes {
         if self.is_much(self.now) { self.now } else { Bytes(0) }
+    }
+
+    /// What was not managed at the last look, where it is most of the budget.
+    pub fn most_of_budget(&self) -> Option<Most> {
+        let (unmanaged, budget) = (self.unmanaged, self.budget());
+        let most = || Most {
+            budget_bytes: budget.0,
+            peak_bytes: unmanaged.0,
+            is_much: true,
+            outside: self.worst.clone(),
+        };
+        (unmanaged.0 > budget.0 / 2).then(most)
     }
 
     /// What was not managed at most, in all processes of the job.
@@ -172,7 +186,8 @@ impl Outside {
             found.iter().map(|(process, memory)| (*process, last(process).min(*memory))).collect();
         self.grows = self.is_much(sum(&found)) && sum(&found).0 / 5 > sum(&lasting).0 / 4;
         self.now = sum(&lasting);
-        self.peak = self.peak.max(Bytes(self.now.0 + told.0));
+        self.unmanaged = Bytes(self.now.0 + told.0);
+        self.peak = self.peak.max(self.unmanaged);
         if self.is_much(self.now) {
             self.note_worst(&lasting);
         }

@@ -204,6 +204,15 @@ impl RunDir {
         }
     }
 
+    /// The processes that live where most of the budget is not managed, with what that was at the
+    /// last look.
+    pub fn where_little_is_managed(&self) -> Option<Tree> {
+        let unmanaged = self.outside.as_ref()?.most_of_budget()?;
+        let living = processes(&self.directory).into_iter();
+        let processes: Vec<_> = living.filter_map(|pid| read(&self.directory, pid)).collect();
+        Some(Tree { processes, unmanaged, ..Tree::default() })
+    }
+
     /// What processes have done by now, and what those that live hold.
     pub fn now(&mut self, lives: impl Fn(u32) -> bool) -> Sum {
         for pid in processes(&self.directory) {

@@ -1,11 +1,14 @@
-//! The sentence at the end of a run in which much memory was not managed: how much, whose, what it
-//! was, and what helps.
+//! The sentence about a run in which much memory was not managed: how much, whose, what it was, and
+//! what helps. It comes at the end; and at once where little of the budget is left for pages, and
+//! the program does nothing but bring them in: it may take hours then.
 
 use crate::outside::Seen;
 use crate::report::printable;
-use crate::rundir::Tree;
+use crate::rundir::{RunDir, Tree};
 use overspill::stats::{Counter, Snapshot};
 use overspill::units::Bytes;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 /// Of what a process had, kinds are named that are at least this part.
 const NAMED_PART: u64 = 8;
@@ -35,12 +38,72 @@ const KINDS: [(Counter, &str, &str); 8] = [
 ];
 const LARGER: &str = "give a larger --memory";
 
-/// The sentence; nothing if it was not so much.
+/// The sentence at the end; nothing if it was not so much.
 pub fn sentence(tree: &Tree) -> Option<String> {
     let most = &tree.unmanaged;
-    if !most.is_much {
-        return None;
+    let (peak, budget) = (Bytes(most.peak_bytes), Bytes(most.budget_bytes));
+    let beginning = format!("up to {peak} were not managed, beside a budget of {budget}");
+    most.is_much.then(|| with_whose(&beginning, tree))
+}
+
+/// Looks whether a job gets on.
+#[derive(Default)]
+pub struct Progress {
+    looked: Option<Instant>,
+    /// How long its living processes had been in faults by then, by their numbers.
+    in_faults: HashMap<u32, u64>,
+    /// Looks in a row at which it did not.
+    stuck: u32,
+    is_told: bool,
+}
+
+impl Progress {
+    const EVERY: Duration = Duration::from_secs(1);
+    /// After so many the sentence is said.
+    const STUCK: u32 = 3;
+    /// What part of the time in faults is too much.
+    const PART: u128 = 2;
+
+    /// Looks if it is time. The sentence, once, where most of the budget is not managed and the job
+    /// does not get on.
+    pub fn look(&mut self, run_dir: &RunDir) -> Option<String> {
+        let elapsed = self.looked.map_or(Progress::EVERY, |looked| looked.elapsed());
+        if self.is_told || elapsed < Progress::EVERY {
+            return None;
+        }
+        self.looked = Some(Instant::now());
+        let Some(tree) = run_dir.where_little_is_managed() else {
+            (self.in_faults, self.stuck) = (HashMap::new(), 0);
+            return None;
+        };
+        self.note(&tree, elapsed).then(|| {
+            let most = &tree.unmanaged;
+            let (now, budget) = (Bytes(most.peak_bytes), Bytes(most.budget_bytes));
+            let beginning = format!(
+                "this will take long, as pages go out and come back most of the time: {now} of \
+                 the budget of {budget} are not managed"
+            );
+            with_whose(&beginning, &tree)
+        })
     }
+
+    /// Notes how long processes were in faults; whether that was too long once more.
+    fn note(&mut self, tree: &Tree, elapsed: Duration) -> bool {
+        let before = std::mem::take(&mut self.in_faults);
+        let now = tree.processes.iter().map(|process| (process.pid, process.fault_ns_total));
+        self.in_faults = now.collect();
+        let longest =
+            self.in_faults.iter().filter_map(|(pid, ns)| ns.checked_sub(*before.get(pid)?));
+        let is_stuck = u128::from(longest.max().unwrap_or(0)) > elapsed.as_nanos() / Progress::PART;
+        self.stuck = if is_stuck { self.stuck + 1 } else { 0 };
+        self.is_told = self.stuck >= Progress::STUCK;
+        self.is_told
+    }
+}
+
+/// A sentence that says whose the memory was, what it was, and what helps.
+fn with_whose(beginning: &str, tree: &Tree) -> String {
+    let most = &tree.unmanaged;
     let inside =
         tree.processes.iter().max_by_key(|process| process.get(Counter::UnmanagedPeakBytes));
     let inside = inside.filter(|process| process.get(Counter::UnmanagedPeakBytes) > 0);
@@ -52,10 +115,7 @@ pub fn sentence(tree: &Tree) -> Option<String> {
     };
     let worst = most.outside.as_ref().map_or(peak, |seen| peak.max(seen.peak_bytes));
     let of_several = if worst < most.peak_bytes / 2 { "of several processes " } else { "" };
-    let (peak, budget) = (Bytes(most.peak_bytes), Bytes(most.budget_bytes));
-    Some(format!(
-        "up to {peak} were not managed, beside a budget of {budget}; {of_several}{what}: {help}"
-    ))
+    format!("{beginning}; {of_several}{what}: {help}")
 }
 
 fn of_outside(seen: &Seen) -> (String, &'static str) {
@@ -146,6 +206,23 @@ mod tests {
             "{small}"
         );
         assert!(sentence(&tree(&[], None)).unwrap().contains("small processes had it"));
+    }
+
+    #[test]
+    fn a_job_does_not_get_on_where_it_is_in_faults_most_of_the_time() {
+        let second = Duration::from_secs(1);
+        let mut tree = tree(&[], None);
+        let mut progress = Progress::default();
+        let mut notes = |ms: &[u64]| -> Vec<bool> {
+            let mut note = |ms: &u64| {
+                tree.processes[0].fault_ns_total += ms * 1_000_000;
+                progress.note(&tree, second)
+            };
+            ms.iter().map(&mut note).collect()
+        };
+        // The first look has nothing to compare with.
+        assert_eq!(notes(&[900, 600, 600, 400]), [false; 4]);
+        assert_eq!(notes(&[600, 700, 800]), [false, false, true]);
     }
 
     #[test]
