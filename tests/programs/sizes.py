@@ -44,7 +44,7 @@ template <int N> struct Mix{i} {{
   int each(int v) {{ all[v % N].push_back(std::to_string(v)); return int(all.size()); }}
 }};
 int unit_{i}(int n) {{
-  Mix<{m}> mix; std::vector<int> v(n);
+  Mix{i}<{m}> mix; std::vector<int> v(n);
   std::sort(v.begin(), v.end(), [](int a, int b) {{ return a * {m} < b; }});
   for (int x : v) n += mix.each(x);
   return n;
@@ -78,7 +78,7 @@ def programs(folder, scale):
         "python": [PYTHON, "-c", SORT, str(int(700_000 * scale))],
         "sqlite": ["sqlite3", ":memory:", ".read script.sql"],
         "gcc": [compiler, "-quiet", "-fpreprocessed", "-O1", "source.ii", "-o", "/dev/null"],
-        "zstd": ["zstd", "-q", "-f", "--long=27", "-15", "-T1", "text", "-o", "text.zst"],
+        "zstd": ["zstd", "-q", "-f", "--long=27", "-9", "-T1", "text", "-o", "text.zst"],
         "sort": ["env", "LC_ALL=C", "sort", "--parallel=1", "-S", "2G", "lines", "-o", "sorted"],
     }
 

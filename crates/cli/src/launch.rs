@@ -10,6 +10,7 @@ use crate::out::tell;
 use crate::program::{self, Program, preload};
 use crate::rundir::{RunDir, Tree, leftovers};
 use crate::signals::Signals;
+use crate::sizing::model::Measured;
 use crate::sizing::report::Report;
 use crate::sizing::watch::Watch;
 use crate::{limits, sizing, swap, unmanaged};
@@ -64,9 +65,11 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// How much memory a command needs, that was watched.
-    pub fn sized(&self, watch: &Watch, command: &[OsString]) -> Report {
+    /// How much memory a command needs that was watched. `around` is what a fault takes beside what
+    /// the engine sees of it, if that was measured.
+    pub fn sized(&self, watch: &Watch, command: &[OsString], around: Option<Duration>) -> Report {
         let measured = watch.measured(&self.tree, self.elapsed, self.program);
+        let measured = Measured { around, ..measured };
         Report::new(sizing::profile::words(command), &self.tree, measured)
     }
 }

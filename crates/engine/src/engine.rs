@@ -111,7 +111,7 @@ impl<B: Backing> Engine<B> {
         if config.way_out == WayOut::Move && !memory.frames.backing.can_move() {
             return Err(Error::NoMove);
         }
-        let workingset = Arc::new(WorkingSet::new(config.compressed_max));
+        let workingset = Arc::new(WorkingSet::new(config.compressed_max, config.memory));
         let out_of_address_space = |_| Error::AddressSpace { window: config.window_bytes() };
         let list = first_list(&config, job);
         let devices = (&list, device_settings(&config, job, &memory));

@@ -1,9 +1,9 @@
 //! Counters and histograms of a pool, in memory that other processes may map.
 //!
 //! One table of 64-bit cells a process: a header, then for each of a few shards a cell a counter,
-//! then for each of them the cells of the histograms of fault times ([`Latencies`]) and of refault
-//! distances ([`Distances`]). Events are
-//! counted in the shard of the processor, with relaxed atomic adds that no other processor is
+//! then for each of them the cells of the histograms of fault times ([`Latencies`]) and of stack
+//! distances ([`StackDistances`]). Events are counted in the shard of the processor, with relaxed
+//! atomic adds that no other processor is
 //! after; gauges that are set lie in the first shard. So a process that does little uses few pages
 //! of the table, though its counters are read often. The figures of swap devices follow. A reader
 //! copies the whole, adds the shards up, and gets a [`Snapshot`]. Counters are named as in
@@ -20,7 +20,7 @@ mod swaps;
 use crate::units::Bytes;
 pub use counter::Counter;
 pub use devices::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, DeviceSnapshot};
-pub use distances::Distances;
+pub use distances::StackDistances;
 pub use latency::{FaultSource, Histogram, Latencies};
 use overspill_os::cpu::{self, Topology};
 use overspill_os::directory::Directory;
@@ -54,7 +54,7 @@ const GAUGES: usize = Counter::PgFault as usize;
 /// Size of a statistics file in bytes.
 pub const FILE_BYTES: usize = CELLS * 8;
 /// First cell of every table: "ovrspil" and the version of the layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x0d");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x0e");
 const CELL_PID: usize = 1;
 const CELL_NAME: usize = 2;
 const NAME_CELLS: usize = 4;
@@ -246,7 +246,7 @@ impl Stats {
         self.cells[histograms + latency::cell(source, ns)].fetch_add(1, Relaxed);
     }
 
-    /// Records that a page came back when so many others had left since it did.
+    /// Records that a page came back which so many pages of memory would have kept.
     pub fn refault(&self, distance: u64) {
         let histogram = DISTANCES + shard() * distances::CELLS;
         self.cells[histogram + distances::cell(distance)].fetch_add(1, Relaxed);

@@ -2,19 +2,22 @@
 //!
 //! It decides how large the compressed tier is ([`tier_size`]), how densely it packs ([`Density`]),
 //! and whether copies of pages in memory are worth their room ([`copies`]). It knows how many pages
-//! have left memory and how many of them a second ago ([`history`]). It owns these figures and
-//! nothing else: numbers go in, decisions come out, and others act on them.
+//! have left memory, how many of them a second ago ([`history`]), and which are away ([`away`]). It
+//! owns these figures and nothing else: numbers go in, decisions come out, and others act on them.
 //!
 //! Locks: none. A figure that is read while it changes is off by that change.
 //!
 //! Below it: units and counters.
 
+pub mod away;
 pub mod copies;
 pub mod history;
 pub mod settings;
 pub mod tier_size;
 
+use crate::units::Bytes;
 use crate::workingset::settings::CompressedMax;
+use away::Away;
 use copies::Copies;
 use history::EvictionHistory;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,6 +27,8 @@ use tier_size::{Density, TierSize, Tiers};
 pub struct WorkingSet {
     /// Pages that have left for the compressed tier or a device.
     pub evictions: AtomicU64,
+    /// Which of them are away.
+    pub away: Away,
     /// How many had left when.
     pub history: EvictionHistory,
     /// How large the compressed tier may be.
@@ -38,15 +43,23 @@ pub struct WorkingSet {
 
 impl WorkingSet {
     /// Nothing has left yet.
-    pub fn new(compressed: CompressedMax) -> WorkingSet {
+    pub fn new(compressed: CompressedMax, budget: Bytes) -> WorkingSet {
         WorkingSet {
             evictions: AtomicU64::new(0),
+            away: Away::new(budget.pages()),
             history: EvictionHistory::default(),
             tier_size: TierSize::new(compressed),
             density: Density::default(),
             copies: Copies::default(),
             follows: compressed == CompressedMax::Auto,
         }
+    }
+
+    /// So many pages leave; how many had left before.
+    pub fn leave(&self, pages: u64) -> u64 {
+        let time = self.evictions.fetch_add(pages, Relaxed);
+        self.away.leave(time, pages);
+        time
     }
 
     /// Follows what refaults have told, if it is time to look at that; whether the size of the

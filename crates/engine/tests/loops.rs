@@ -1,5 +1,6 @@
 //! A program that goes round in less than the budget, beside memory that it has left: all that it
 //! goes round in comes to be resident, although no page of it comes back before all of it has left.
+//! One that goes round in more is told how much memory would have kept its pages.
 
 mod common;
 
@@ -59,5 +60,34 @@ fn what_a_program_goes_round_in_becomes_resident() {
     for delivery in [Delivery::Signal, Delivery::Thread] {
         goes_round(delivery, false);
         goes_round(delivery, true);
+    }
+}
+
+/// Each page of a loop comes back when all the others were used, so all of it would have to fit:
+/// that is what is told, in a budget that is much smaller and from the first turn on.
+#[test]
+fn a_loop_tells_how_large_it_is() {
+    const PAGES: usize = 8_000;
+    for delivery in [Delivery::Signal, Delivery::Thread] {
+        let swap = "ram:1G".parse::<SwapList>().unwrap().0;
+        let config = Config { memory: BUDGET, swap, delivery, ..Config::default() };
+        let Some(pool) = pool(config, "") else { return };
+        let [mut region, mut other] = [PAGES, PAGES / 2].map(|n| pool.map(n * PAGE).unwrap());
+        for region in [&mut region, &mut other] {
+            let pages = region.as_mut_slice().chunks_exact_mut(PAGE);
+            pages.enumerate().for_each(|(n, page)| fill(page, n as u64));
+        }
+        // What is given up is away no more.
+        drop(other);
+        let bytes: &mut [u8] = region.as_mut_slice();
+        for _ in 0..5 {
+            bytes.chunks_exact_mut(PAGE).for_each(|page| page[0] ^= 1);
+        }
+        let (mut all, mut near) = (0, 0);
+        for (from, to, count) in pool.stats().stack_distances.curve() {
+            let is_near = to > 0.75 * PAGES as f64 && from < 1.25 * PAGES as f64;
+            (all, near) = (all + count, near + u64::from(is_near) * count);
+        }
+        assert!(all > PAGES as u64 && near * 10 > all * 8, "{delivery:?}: {near} of {all}");
     }
 }

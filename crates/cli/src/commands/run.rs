@@ -40,7 +40,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
         json.write_json(&ended.tree)?;
     }
     if let Some((page, watch)) = page.zip(watch) {
-        page.write(sizing::page(&ended.sized(&watch, &args.command)).as_bytes())?;
+        page.write(sizing::page(&ended.sized(&watch, &args.command, None)).as_bytes())?;
     }
     Ok(match ended.status {
         0 if args.strict && !ended.is_managed => UNMANAGED,

@@ -1,14 +1,16 @@
 //! `overspill size`: a program is run in little memory, and how much it needs is told.
 
 use super::probe;
-use crate::args::SizeArgs;
+use crate::args::{FaultDelivery, SizeArgs};
 use crate::failure::{Failure, say};
 use crate::launch::Checked;
 use crate::out::{OutFile, tell};
-use crate::sizing;
+use crate::program::preload;
 use crate::sizing::profile::Profiles;
 use crate::sizing::report::Report;
 use crate::sizing::watch::Watch;
+use crate::sizing::{self, around};
+use overspill::config::Delivery;
 use std::env::var_os;
 
 /// Runs the subcommand; returns the exit status.
@@ -29,7 +31,12 @@ pub fn run(args: &SizeArgs) -> Result<u8, Failure> {
         say("nothing of it was managed, so that it tells nothing of how much memory it needs");
         return Ok(ended.status);
     }
-    let report = ended.sized(&watch, &args.command);
+    let delivery = match fault {
+        FaultDelivery::Thread => Delivery::Thread,
+        FaultDelivery::Signal | FaultDelivery::Auto => Delivery::Signal,
+    };
+    let around = (!preload::is_here()).then(|| around::measure(delivery));
+    let report = ended.sized(&watch, &args.command, around);
     tell(report.text().as_bytes());
     if let Some(json) = json {
         json.write_json(&report)?;

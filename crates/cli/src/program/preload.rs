@@ -9,6 +9,11 @@ use std::path::{Path, PathBuf};
 
 const FILE_NAME: &str = "liboverspill_preload.so";
 
+/// Whether this process is of a job itself: then its faults are for the library to serve.
+pub fn is_here() -> bool {
+    std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains(FILE_NAME))
+}
+
 /// Where it is looked for, seen from the directory of the executable: a build directory or an
 /// unpacked archive, then the installed layouts of `bin/` beside `lib/`.
 const PLACES: [&str; 3] = ["", "../lib/overspill", "../lib"];

@@ -1,11 +1,10 @@
 //! How many pages of a process would have come back with more memory, from what one run tells.
 //!
-//! A page that came back after so many others had left would have stayed, had there been room for
-//! those of them that were still away ([`Distances::kept_within`]). It would have come back from
-//! the compressed tier, had there been room for them there, packed.
+//! The engine says of each how much memory would have kept it ([`StackDistances`]). It would have
+//! come back from the compressed tier, had there been room for so much there, packed.
 
 use overspill::config::Watermarks;
-use overspill::stats::{Counter, Distances, Snapshot};
+use overspill::stats::{Counter, Snapshot, StackDistances};
 use overspill::units::PAGE_SIZE;
 
 /// Packed less than this the compressed tier gains no room.
@@ -14,8 +13,8 @@ const DENSITY_LEAST: f64 = 1.05;
 /// What is known of a process: pages, and means over the times at which pages came back.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// The most pages of memory more with which some pages would still have left, the least with
-    /// which all of them would have stayed, and how many these are.
+    /// The most pages of memory with which some pages would still have left, the least with which
+    /// all of them would have stayed, and how many these are.
     curve: Vec<(f64, f64, f64)>,
     /// Pages that came back, and those that left.
     pub refaults: f64,
@@ -48,7 +47,7 @@ impl Refaults {
 /// What is seen of a process, for [`Process::new`].
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    pub distances: Distances,
+    pub distances: StackDistances,
     /// Pages that left.
     pub evictions: f64,
     /// Pages that came back, of which the means are.
@@ -68,7 +67,7 @@ impl Seen {
         let seen = get(Counter::RefaultSeen).max(1.0);
         let mean = |counter| get(counter) / seen;
         Seen {
-            distances: process.refault_distances.clone(),
+            distances: process.stack_distances.clone(),
             evictions: get(Counter::WorkingsetEvict),
             limit: usable(mean(Counter::RefaultLimitPages)),
             tier_frames: mean(Counter::RefaultTierFrames),
@@ -82,8 +81,7 @@ impl Seen {
 
 impl Process {
     pub fn new(seen: &Seen) -> Process {
-        let curve = seen.distances.kept_within(seen.evictions as u64);
-        let curve = curve.into_iter().map(|(most, least, count)| (most, least, count as f64));
+        let curve = seen.distances.curve().map(|(most, least, count)| (most, least, count as f64));
         let nominal = seen.tier_pages / seen.tier_frames.max(1.0);
         let mut process = Process {
             curve: curve.collect(),
@@ -123,9 +121,8 @@ impl Process {
 
     /// Pages that would come back, were there room for so many of those that were used last.
     fn beyond(&self, pages: f64) -> f64 {
-        let resident = self.limit - self.tier;
         let beyond = |(most, least, count): &(f64, f64, f64)| {
-            let [from, to] = [most, least].map(|more| (resident + more).min(self.footprint));
+            let [from, to] = [most, least].map(|all| all.min(self.footprint));
             let part = if to > from { (to - pages) / (to - from) } else { f64::from(to > pages) };
             count * part.clamp(0.0, 1.0)
         };
@@ -181,24 +178,19 @@ pub fn pages(bytes: u64) -> f64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::HashMap;
 
-    /// An LRU list of so many pages: those that came back, and how many others had left meanwhile.
+    /// An LRU list of so many pages: the stack distance of each that came back, and how many left.
     fn lru(accesses: &[u32], frames: usize) -> (Vec<u64>, u64) {
-        let (mut last, mut by_time) = (HashMap::new(), std::collections::BTreeMap::new());
-        let (mut left_at, mut left, mut distances) = (HashMap::new(), 0, Vec::new());
-        for (time, page) in accesses.iter().enumerate() {
-            match last.insert(*page, time) {
-                Some(before) if by_time.remove(&before).is_some() => {}
-                _ => distances.extend(left_at.get(page).map(|at| left - at)),
-            }
-            by_time.insert(time, *page);
-            if by_time.len() > frames {
-                let (_, oldest) = by_time.pop_first().unwrap();
-                last.remove(&oldest);
-                left_at.insert(oldest, left);
-                left += 1;
-            }
+        let (mut stack, mut left, mut distances) = (Vec::new(), 0, Vec::new());
+        for page in accesses {
+            let at = stack.iter().rposition(|other| other == page);
+            let above = at.map(|at| {
+                stack.remove(at);
+                stack.len() - at
+            });
+            distances.extend(above.filter(|above| *above >= frames).map(|above| above as u64));
+            stack.push(*page);
+            left += u64::from(stack.len() > frames && above.is_none_or(|above| above >= frames));
         }
         (distances, left)
     }
@@ -207,7 +199,7 @@ mod tests {
         let (distances, left) = lru(accesses, frames);
         Process::new(&Seen {
             unpacked: distances.len() as f64,
-            distances: Distances::of(distances),
+            distances: StackDistances::of(distances),
             evictions: left as f64,
             limit: frames as f64,
             footprint: pages as f64,
@@ -266,7 +258,7 @@ mod tests {
         let (distances, left) = lru(&accesses(1, 1000, 7), 250);
         let n = distances.len() as f64;
         let process = Process::new(&Seen {
-            distances: Distances::of(distances),
+            distances: StackDistances::of(distances),
             evictions: left as f64,
             limit: 350.0,
             tier_frames: 100.0,

@@ -1,14 +1,13 @@
 //! How long a job would have taken with another budget: what it took without its faults, and for
 //! each page that would have come back what those took that did.
 
+use super::around::{self, BUCKET_PART};
 use super::curve::{Process, Refaults, Seen, pages, usable};
 use crate::rundir::Tree;
 use overspill::stats::{Counter, FaultSource, Snapshot};
 use overspill::units::{Bytes, PAGE_SIZE};
 use std::time::Duration;
 
-/// What a fault takes beside what the engine sees of it, in seconds: the signal, and the way back.
-const AROUND_FAULT_S: f64 = 2.0e-6;
 /// How much denser a denser codec packs, and how much longer it takes to unpack: Zstandard beside
 /// LZ4 on the heap of a program (docs/measurements.md).
 const DENSER: f64 = 1.4;
@@ -29,6 +28,8 @@ pub struct Measured {
     /// The most that was managed, wherever it was, and that was not.
     pub managed: Bytes,
     pub unmanaged: Bytes,
+    /// What a fault takes beside what the engine sees of it, if it was measured ([`around`]).
+    pub around: Option<Duration>,
 }
 
 /// What is asked for.
@@ -50,23 +51,21 @@ pub struct Outcome {
     pub elapsed_s: f64,
 }
 
-/// What faults took in all, and how many there were.
+/// What faults took in all, as the engine saw it, and with what is around each; and how many there
+/// were.
 #[derive(Clone, Copy, Debug, Default)]
 struct Took {
     seconds: f64,
+    all: f64,
     faults: f64,
 }
 
 impl Took {
-    fn of(total: &Snapshot, source: FaultSource) -> Took {
+    fn of(total: &Snapshot, source: FaultSource, around: Duration) -> Took {
         let histogram = total.latency.of(source);
-        // The histogram tells the top of each bucket.
-        Took { seconds: histogram.total_ns() as f64 / 1e9 * 0.95, faults: histogram.count() as f64 }
-    }
-
-    /// With what is around each fault.
-    fn all(self) -> f64 {
-        self.seconds + self.faults * AROUND_FAULT_S
+        let seconds = histogram.total_ns() as f64 / 1e9 * BUCKET_PART;
+        let faults = histogram.count() as f64;
+        Took { seconds, all: seconds + faults * around.as_secs_f64(), faults }
     }
 }
 
@@ -111,23 +110,30 @@ impl Model {
     /// Finds what pages cost, so that the budget that was there takes the time that it took.
     fn fit(&mut self, total: &Snapshot) {
         let get = |counter| total.get(counter) as f64;
-        let [zero, cache, compressed, device] =
-            [FaultSource::Zero, FaultSource::Cache, FaultSource::Compressed, FaultSource::Device]
-                .map(|source| Took::of(total, source));
+        let around = self.measured.around.unwrap_or(around::USUAL);
+        let [zero, cache, compressed, device, place] = [
+            FaultSource::Zero,
+            FaultSource::Cache,
+            FaultSource::Compressed,
+            FaultSource::Device,
+            FaultSource::Place,
+        ]
+        .map(|source| Took::of(total, source, around));
         // Threads that fault at once wait at once.
         let elapsed = self.measured.elapsed.as_secs_f64();
         let busy = self.measured.program.as_secs_f64() + device.seconds;
         let at_once = (busy / elapsed.max(1e-6)).max(1.0);
-        self.compressed_s = compressed.all() / get(Counter::ZswpIn).max(1.0) / at_once;
-        self.device_s = device.all() / get(Counter::PswpIn).max(1.0) / at_once;
-        // New pages that had to wait until others had left, and pages that came back on the way.
+        self.compressed_s = compressed.all / get(Counter::ZswpIn).max(1.0) / at_once;
+        self.device_s = device.all / get(Counter::PswpIn).max(1.0) / at_once;
+        // New pages that had to wait until others had left, pages that came back on the way, and
+        // those that were written to then, or as they had a copy.
         let quick = total.latency.of(FaultSource::Zero).within_ns(250) as f64 / 1e9;
-        let waited = (zero.seconds - zero.faults * quick).max(0.0) + cache.all();
+        let waited = (zero.seconds - zero.faults * quick).max(0.0) + cache.all + place.all;
         let left: f64 = self.processes.iter().map(|one| one.evictions(0.0, 1.0)).sum();
         let evicted = get(Counter::WorkingsetEvict).max(left).max(1.0);
         self.evicted_s = waited / evicted / at_once;
         // What the model says of the run itself is made what the run took.
-        let seconds = (compressed.all() + device.all()) / at_once;
+        let seconds = (compressed.all + device.all) / at_once;
         let said = self.waits(self.seen_pages(), With::Same);
         let cost = said.1 - said.2;
         if cost > 0.0 {
@@ -246,7 +252,7 @@ mod tests {
         let (all, fit) = (size.pages(), budget.pages());
         let refaults = all * turns;
         (0..refaults).for_each(|_| {
-            stats.refault(all - fit);
+            stats.refault(all);
             stats.fault_ns(FaultSource::Compressed, 10_000);
         });
         for (counter, value) in [
@@ -274,6 +280,7 @@ mod tests {
                 budget: Bytes(budget.0 + 4 * MIB),
                 managed: size,
                 unmanaged: Bytes(4 * MIB),
+                around: Some(Duration::from_micros(2)),
             },
         )
     }

@@ -78,7 +78,7 @@ impl Report {
         };
         let at_most = PERCENTS
             .map(|percent| AtMost { percent, budget_bytes: rounded(model.at_most(percent)).0 });
-        let refaults = tree.total.refault_distances.count();
+        let refaults = tree.total.stack_distances.count();
         Report {
             command,
             budget_bytes: measured.budget.0,

@@ -81,6 +81,7 @@ impl Watch {
             budget: self.budget,
             managed: Bytes(managed),
             unmanaged: Bytes(unmanaged),
+            around: None,
         }
     }
 }

@@ -103,7 +103,7 @@ impl<B: Backing> Fault<B> {
     /// little longer: since it left, less has left than fits in memory.
     fn refaults_soon(&self, slot: SlotId) -> bool {
         let evictions = self.workingset.evictions.load(Relaxed);
-        self.note_refault(slot, evictions);
+        self.note_refault(slot);
         let Some(distance) = self.refault_distance(slot, evictions) else { return false };
         self.workingset.tier_size.note_refault(distance);
         let soon = distance < self.memory.budget().limit();
@@ -115,15 +115,17 @@ impl<B: Backing> Fault<B> {
         soon
     }
 
-    /// Records how far it is between a page's leaving and its coming back, and what fitted in
-    /// memory then: for who asks later how much would have been enough.
-    fn note_refault(&self, slot: SlotId, evictions: u64) {
+    /// Records how many pages of memory would have kept one that comes back, and what there is just
+    /// now: for who asks later how much would have been enough.
+    fn note_refault(&self, slot: SlotId) {
         let Some(left) = self.swap.index.left_at(slot) else { return };
-        self.stats.refault(left.distance(evictions));
+        let (budget, tier) = (self.memory.budget(), self.swap.zpool.frames() as u64);
+        let resident = budget.limit().saturating_sub(budget.low() + tier);
+        self.stats.refault(resident + self.swap.come_back(left));
         for (sum, pages) in [
             (Counter::RefaultSeen, 1),
-            (Counter::RefaultLimitPages, self.memory.budget().limit()),
-            (Counter::RefaultTierFrames, self.swap.zpool.frames() as u64),
+            (Counter::RefaultLimitPages, budget.limit()),
+            (Counter::RefaultTierFrames, tier),
             (Counter::RefaultTierPages, self.stats.gauge(Counter::CompressedPages)),
         ] {
             self.stats.add(sum, pages);

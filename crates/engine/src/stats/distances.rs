@@ -1,16 +1,14 @@
-//! How many others had left memory when a page came back: a histogram of refault distances.
+//! How much memory would have kept each page that came back: a histogram of LRU stack distances.
 //!
-//! A page that came back after `d` others had left would not have left, had there been room for `d`
-//! pages more: less, by those of them that were back by then. So the histogram is a curve of faults
-//! against memory, from one run ([`Distances::kept_within`]). As in the kernel's mm/workingset.c
-//! the distance is known from the stamp that a page leaves behind. That the part which is not back
-//! yet, added up over the distance, is the room that it takes, is what Denning and Schwartz say of
-//! working sets (Properties of the Working-Set Model, CACM 1972).
+//! That is what was in memory when it came back, and the pages that had left after it and were
+//! still away ([`crate::workingset::away`]). So the histogram is a curve of faults against memory,
+//! from one run ([`StackDistances::curve`]): Mattson, Gecsei, Slutz and Traiger, Evaluation
+//! techniques for storage hierarchies, IBM Systems Journal 1970.
 
 use super::latency::{bucket, bucket_top};
 use serde::{Serialize, Serializer};
 
-/// Doublings of the distance: stamps have 30 bits.
+/// Doublings of the distance.
 const OCTAVES: usize = 30;
 /// Buckets, eight a doubling.
 pub(super) const CELLS: usize = 8 * (OCTAVES - 2);
@@ -25,23 +23,23 @@ fn bottom(index: usize) -> u64 {
     index.checked_sub(1).map_or(0, |below| bucket_top(below) + 1)
 }
 
-/// Pages that came back, by how many others had left meanwhile.
+/// Pages that came back, by how many pages of memory would have kept them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Distances {
+pub struct StackDistances {
     /// Of each bucket; none at all stands for zeros.
     counts: Vec<u64>,
 }
 
-impl Distances {
-    pub(super) fn of_cells(cells: &[u64]) -> Distances {
-        Distances { counts: cells.to_vec() }
+impl StackDistances {
+    pub(super) fn of_cells(cells: &[u64]) -> StackDistances {
+        StackDistances { counts: cells.to_vec() }
     }
 
-    /// Of pages that came back after so many others had left each.
-    pub fn of(distances: impl IntoIterator<Item = u64>) -> Distances {
+    /// Of pages that so many would have kept each.
+    pub fn of(distances: impl IntoIterator<Item = u64>) -> StackDistances {
         let mut counts = vec![0; CELLS];
         distances.into_iter().for_each(|distance| counts[cell(distance)] += 1);
-        Distances { counts }
+        StackDistances { counts }
     }
 
     /// How many pages came back.
@@ -50,7 +48,7 @@ impl Distances {
     }
 
     /// Adds others.
-    pub fn merge(&mut self, others: &Distances) {
+    pub fn merge(&mut self, others: &StackDistances) {
         self.counts.resize(CELLS, 0);
         self.counts
             .iter_mut()
@@ -58,26 +56,15 @@ impl Distances {
             .for_each(|(to, from)| *to = to.saturating_add(*from));
     }
 
-    /// The curve: for each bucket that is not empty the most pages of memory more with which its
-    /// pages would still have left, the least with which all of them would have stayed, and how
-    /// many pages these are. Of those that left since, `left` in the whole run, the part is away
-    /// that had not come back within that distance.
-    pub fn kept_within(&self, left: u64) -> Vec<(f64, f64, u64)> {
-        let (mut kept, mut back, mut curve) = (0.0, 0.0, Vec::new());
-        for (index, count) in self.counts.iter().enumerate() {
-            let width = (bottom(index + 1) - bottom(index)) as f64;
-            let away = 1.0 - (back + *count as f64 / 2.0) / left.max(1) as f64;
-            let next = kept + width * away.max(0.0);
-            if *count > 0 {
-                curve.push((kept, next, *count));
-            }
-            (kept, back) = (next, back + *count as f64);
-        }
-        curve
+    /// The curve: for each bucket that is not empty its distances, from and to, and how many pages
+    /// came back from there.
+    pub fn curve(&self) -> impl Iterator<Item = (f64, f64, u64)> + '_ {
+        let used = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        used.map(|(index, count)| (bottom(index) as f64, bottom(index + 1) as f64, *count))
     }
 }
 
-impl Serialize for Distances {
+impl Serialize for StackDistances {
     /// As pairs of the lowest distance of a bucket and its count.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let used = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
@@ -99,27 +86,18 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_a_loop_stay_with_as_many_pages_more_as_leave_in_a_turn() {
-        let distances = Distances::of([1000; 5000]);
-        let curve = distances.kept_within(6000);
-        let &[(most, least, count)] = curve.as_slice() else { panic!("{curve:?}") };
-        assert!((875.0..=1000.0).contains(&most) && least < 1125.0 && count == 5000, "{curve:?}");
-    }
-
-    #[test]
-    fn what_came_back_meanwhile_takes_no_room() {
-        // Half of what leaves is back at once: of 1,000 that have left since, 500 are away.
-        let all = [3; 1000].into_iter().chain([1000; 1000]);
-        let curve = Distances::of(all).kept_within(2000);
-        let (most, least, count) = curve[1];
-        assert!(count == 1000 && most > 400.0 && least < 520.0, "{curve:?}");
+    fn the_curve_has_each_page_in_its_bucket() {
+        let curve: Vec<_> = StackDistances::of([1000; 5000]).curve().collect();
+        let &[(from, to, count)] = curve.as_slice() else { panic!("{curve:?}") };
+        assert!((875.0..=1000.0).contains(&from) && to > 1000.0 && to < 1125.0, "{curve:?}");
+        assert_eq!(count, 5000);
     }
 
     #[test]
     fn distances_add_up_and_are_told_by_their_buckets() {
-        let mut sum = Distances::default();
-        sum.merge(&Distances::of([5, 5, 100]));
-        sum.merge(&Distances::of([5]));
+        let mut sum = StackDistances::default();
+        sum.merge(&StackDistances::of([5, 5, 100]));
+        sum.merge(&StackDistances::of([5]));
         assert_eq!(sum.count(), 4);
         assert_eq!(serde_json::to_value(&sum).unwrap(), serde_json::json!([[5, 3], [96, 1]]));
     }

@@ -3,8 +3,8 @@
 use super::{
     CELL_ANSWERED, CELL_ENGINE, CELL_NAME, CELL_PID, CELL_PRESSURE, CELL_RECLAIM_DONE, CELL_STUCK,
     CELL_SWAPS_DONE, CELL_SWAPS_LEFT, CELL_SWAPS_OUTCOME, CELL_TARGET, CELLS, COUNTERS_MAX,
-    Counter, DEVICES, DISTANCES, DeviceSnapshot, Distances, GAUGES, HEADER, LATENCIES, Latencies,
-    MAGIC, NAME_CELLS, Pressure, SwapsOutcome, distances, latency,
+    Counter, DEVICES, DISTANCES, DeviceSnapshot, GAUGES, HEADER, LATENCIES, Latencies, MAGIC,
+    NAME_CELLS, Pressure, StackDistances, SwapsOutcome, distances, latency,
 };
 use crate::units::Bytes;
 use serde::Serialize;
@@ -51,8 +51,8 @@ pub struct Snapshot {
     pub pressure: Pressure,
     /// Times of faults, by where their pages came from.
     pub latency: Latencies,
-    /// Pages that came back, by how many others had left since they did.
-    pub refault_distances: Distances,
+    /// Pages that came back, by how many pages of memory would have kept them.
+    pub stack_distances: StackDistances,
     /// Time to serve a fault, median, in nanoseconds.
     pub fault_ns_p50: u64,
     /// Time to serve a fault, 99th percentile, in nanoseconds.
@@ -106,7 +106,7 @@ impl Snapshot {
             by_cpu: shards().map(of_cpu).collect(),
             pressure: Pressure::of_cells(&cells[CELL_PRESSURE..]),
             latency,
-            refault_distances: Distances::of_cells(&refaults),
+            stack_distances: StackDistances::of_cells(&refaults),
             ..Snapshot::default()
         };
         snapshot.summarise();
@@ -140,7 +140,7 @@ impl Snapshot {
             *sum = sum.saturating_add(other.get(*counter));
         }
         self.latency.merge(&other.latency);
-        self.refault_distances.merge(&other.refault_distances);
+        self.stack_distances.merge(&other.stack_distances);
         self.summarise();
     }
 
@@ -165,7 +165,7 @@ impl Snapshot {
         }
         self.pressure = self.pressure.max(other.pressure);
         self.latency.merge(&other.latency);
-        self.refault_distances.merge(&other.refault_distances);
+        self.stack_distances.merge(&other.stack_distances);
         self.summarise();
     }
 }
@@ -221,7 +221,7 @@ mod tests {
             stats.cells.iter().flat_map(|c| c.load(Relaxed).to_le_bytes()).collect();
         let snapshot = Snapshot::from_bytes(&bytes).unwrap();
         assert_eq!((snapshot.name.as_str(), snapshot.get(Counter::PgFault)), ("sort", 7));
-        assert_eq!(snapshot.refault_distances, Distances::of([64; 3]));
+        assert_eq!(snapshot.stack_distances, StackDistances::of([64; 3]));
         assert!(snapshot.fault_ns_p50 >= 1000 && snapshot.fault_ns_p50 < 1125);
         assert!(snapshot.fault_ns_p99 >= 100_000 && snapshot.fault_ns_p99 < 112_500);
         assert!(Snapshot::from_bytes(&bytes[8..]).is_none());

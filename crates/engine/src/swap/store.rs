@@ -341,7 +341,13 @@ impl<B: Backing> Swap<B> {
     /// When `pages` pages leave for devices, which is now.
     pub(crate) fn stamp(&self, pages: usize) -> Stamp {
         self.stats.add(Counter::WorkingsetEvict, pages as u64);
-        Stamp::new(self.workingset.evictions.fetch_add(pages as u64, Relaxed))
+        Stamp::new(self.workingset.leave(pages as u64))
+    }
+
+    /// A page is not away any more that left then: how many are that left later.
+    pub(crate) fn come_back(&self, left: Stamp) -> u64 {
+        let now = self.workingset.evictions.load(Relaxed);
+        self.workingset.away.come_back(now - left.distance(now))
     }
 
     /// Gives up the stored copy of a page, if it has one outside memory: it was loaded, or nobody
@@ -349,7 +355,12 @@ impl<B: Backing> Swap<B> {
     pub(crate) fn forget(&self, state: State) {
         match state {
             State::Filled(_) => self.stats.sub(Counter::SameFilledPages, 1),
-            State::Stored(slot) => self.forget_run(SlotRun { first: slot, len: 1 }),
+            State::Stored(slot) => {
+                if let Some(left) = self.index.left_at(slot) {
+                    self.come_back(left);
+                }
+                self.forget_run(SlotRun { first: slot, len: 1 });
+            }
             State::Empty
             | State::Resident(_)
             | State::Evicting(_)
