@@ -44,9 +44,8 @@ FLOORS = {
     "crates/c": ["error", "pools", "fork", "options", "calls", "lib"],
     "crates/cli": [
         "failure", "signals", "out", "swap", "memory", "outside", "rundir", "report",
-        "unmanaged", "control", "sizing", "args", "program", "env", "limits", "launch", "commands",
-        "lib",
-        "main",
+        "unmanaged", "ran", "control", "sizing", "args", "program", "env", "limits", "launch",
+        "commands", "lib", "main",
     ],
     "crates/python": ["blocks", "fork", "owner", "numpy", "failure", "pool", "lib"],
     "crates/engine": [

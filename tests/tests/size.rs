@@ -3,7 +3,7 @@
 use overspill_tests::process::{Outcome, run};
 use overspill_tests::stats::Report;
 use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +26,11 @@ fn run_in(room: &Path, args: &[&str]) -> Option<Outcome> {
     Some(run(command.current_dir(room), TIME_LIMIT))
 }
 
-fn json(file: &Path) -> Value {
+fn run_command(command: &mut Command) -> Outcome {
+    run(command, TIME_LIMIT)
+}
+
+fn read_json(file: &Path) -> Value {
     let text = fs::read_to_string(file).unwrap();
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
@@ -45,7 +49,7 @@ fn a_loop_needs_what_it_goes_through() {
     assert_eq!(outcome.status, 0, "{outcome:?}");
     let native = run(Command::new(&program).args(&words[1..]), TIME_LIMIT);
     assert_eq!(outcome.stdout, native.stdout, "what it prints is its own");
-    let report = json(&room.path.join("size.json"));
+    let report = read_json(&room.path.join("size.json"));
     // 1. It is told what it had, in a budget that it did not fit in.
     let (budget, most) = (mib(&report["budget_bytes"]), mib(&report["most_bytes"]));
     assert!(budget < MIB && (MIB..MIB + 12).contains(&most), "{budget} of {most}: {report}");
@@ -65,7 +69,12 @@ fn a_loop_needs_what_it_goes_through() {
     for said in ["the knee", "at most 10 % more", "refaults"] {
         assert!(outcome.stderr.contains(said), "{said}: {}", outcome.stderr);
     }
-    assert!(fs::read_to_string(&page).unwrap().contains("<svg"));
+    let text = fs::read_to_string(&page).unwrap();
+    for said in ["<svg", "Where the time went", "What was not managed", "Processes", "Swap devices"]
+    {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    assert_eq!(report["run"]["managed"], true, "{report}");
     // 3. The next run has what was found, and nothing comes back.
     let args = ["run", "--memory", "auto", "--stats-json", "stats.json", "--"];
     let outcome = run_in(&room.path, &[&args[..], &words].concat()).unwrap();
@@ -115,4 +124,65 @@ fn bad_input_is_one_sentence() {
     assert_eq!(outcome.status, 0);
     assert!(outcome.stderr.contains("nothing of it was managed"), "{}", outcome.stderr);
     assert!(!room.path.join("overspill").exists(), "nothing is kept");
+}
+
+/// A page and a JSON file of a run that has managed nothing: both say what ran, how that ended, and
+/// `why` nothing was managed.
+fn tells_why(room: &Path, [page, file]: [&str; 2], words: &[&str], status: u8, why: &str) {
+    let report = read_json(&room.join(file));
+    let run = &report["run"];
+    let sentence = run["sentence"].as_str().unwrap_or_else(|| panic!("no sentence: {report}"));
+    let begins = format!("'{}' ran for ", words[0]);
+    let ends = format!(" and ended with status {status}; nothing of it was managed, as ");
+    assert!(sentence.starts_with(&begins) && sentence.contains(&ends), "{sentence}");
+    assert!(sentence.contains(why), "{why}: {sentence}");
+    let figures = [&run["command"], &run["status"], &run["managed"]];
+    assert_eq!(figures, [&json!(words), &json!(status), &json!(false)]);
+    assert!(run["elapsed_s"].as_f64().unwrap() > 0.0, "{run}");
+    let text = fs::read_to_string(room.join(page)).unwrap();
+    for said in ["<h1>Nothing of it was managed</h1>", "<pre>", &begins[1..], why] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    assert!(!text.contains("<svg"), "an empty picture: {text}");
+}
+
+#[test]
+fn a_run_that_managed_nothing_says_what_it_was_and_why() {
+    let room = SCRATCH.room("size-nothing");
+    let little = "no process that overspill is in needed so much memory";
+    let files = ["run.html", "run.json"];
+    let run = |fault: &str, words: &[&str]| {
+        let args = ["run", "--memory", "64M", "--fault", fault, "--stats", "--report", "run.html"];
+        run_in(&room.path, &[&args[..], &["--stats-json", "run.json", "--"], words].concat())
+    };
+    // 1. One that needs next to nothing, by either command.
+    let tiny = ["sh", "-c", "exit 3"];
+    let Some(outcome) = run("auto", &tiny) else { return };
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (3, ""), "{outcome:?}");
+    assert!(outcome.stderr.contains(little), "{}", outcome.stderr);
+    tells_why(&room.path, files, &tiny, 3, little);
+    let args = ["size", "--json", "size.json", "--report", "size.html", "--"];
+    let outcome = run_in(&room.path, &[&args[..], &tiny].concat()).unwrap();
+    assert_eq!(outcome.status, 3);
+    tells_why(&room.path, ["size.html", "size.json"], &tiny, 3, little);
+    // 2. One that has left the job, with much memory for long enough to be seen.
+    let python = "import time; x = bytearray(96 << 20); time.sleep(1.5)";
+    let left = ["env", "OVERSPILL=off", "python3", "-c", python];
+    let outcome = run("auto", &left).unwrap();
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+    assert!(outcome.stderr.contains("start it without that"), "{}", outcome.stderr);
+    tells_why(&room.path, files, &left, 0, "which has OVERSPILL=off in its environment");
+    // 3. One that overspill cannot get into with faults by thread.
+    let source = "#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n\
+        int main(void) { size_t all = 96 << 20; char *x = malloc(all); memset(x, 1, all);\n\
+        usleep(1500000); return x[all / 2] != 1; }\n";
+    fs::write(room.path.join("static.c"), source).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-static", "-o", "static", "static.c"]).current_dir(&room.path);
+    if run_command(&mut cc).status != 0 {
+        return overspill_tests::skipped("no static program can be built here");
+    }
+    let command = ["sh", "-c", "./static; exit 5"];
+    assert_eq!(run("thread", &command).unwrap().status, 5);
+    tells_why(&room.path, files, &command, 5, "which is statically linked, had most of its memory");
 }

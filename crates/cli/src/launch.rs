@@ -8,6 +8,7 @@ use crate::env::Settings;
 use crate::failure::{Failure, say};
 use crate::out::tell;
 use crate::program::{self, Program, preload};
+use crate::ran::{COULD_NOT_BEGIN, Ran};
 use crate::rundir::{RunDir, Tree, leftovers};
 use crate::signals::Signals;
 use crate::sizing::model::Measured;
@@ -54,8 +55,7 @@ pub struct Checked<'a> {
 
 /// How a program ended.
 pub struct Ended {
-    /// Its exit status.
-    pub status: u8,
+    pub ran: Ran,
     pub tree: Tree,
     pub elapsed: Duration,
     /// Processor time of the program and the children that it waited for.
@@ -65,12 +65,13 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// How much memory a command needs that was watched. `around` is what a fault takes beside what
-    /// the engine sees of it, if that was measured.
-    pub fn sized(&self, watch: &Watch, command: &[OsString], around: Option<Duration>) -> Report {
+    /// How much memory the program needs, if it was watched and anything of it was managed.
+    /// `around` is what a fault takes beside what the engine sees of it, if that was measured.
+    pub fn sized(&self, watch: &Watch, around: Option<Duration>) -> Option<Report> {
         let measured = watch.measured(&self.tree, self.elapsed, self.program);
         let measured = Measured { around, ..measured };
-        Report::new(sizing::profile::words(command), &self.tree, measured)
+        let sized = || Report::new(self.ran.command.clone(), &self.tree, measured);
+        self.ran.managed.then(sized)
     }
 }
 
@@ -146,7 +147,15 @@ impl<'a> Checked<'a> {
         drop(control);
         let tree = finish(&mut lock());
         let is_managed = tell_unmanaged(&tree, status, &self.program.path, &self.library.path);
-        Ok(Ended { status: exit_status(status), tree, elapsed, program, is_managed })
+        let ran = Ran {
+            command: sizing::profile::words(self.command),
+            elapsed_s: elapsed.as_secs_f64(),
+            cpu_s: program.as_secs_f64(),
+            status: exit_status(status),
+            budget_bytes: tree.unmanaged.budget_bytes,
+            ..Ran::default()
+        };
+        Ok(Ended { ran: ran.finish(&tree), tree, elapsed, program, is_managed })
     }
 }
 
@@ -184,8 +193,7 @@ fn check_static(program: &Program, fault: FaultDelivery) -> Result<(), Failure> 
 /// Says what was not managed; whether that was no more than is to be expected.
 fn tell_unmanaged(tree: &Tree, status: ExitStatus, program: &Path, library: &Path) -> bool {
     // A library that could not begin has said why.
-    const COULD_NOT_BEGIN: i32 = 125;
-    if !tree.begun && status.code() != Some(COULD_NOT_BEGIN) {
+    if !tree.begun && status.code() != Some(COULD_NOT_BEGIN.into()) {
         let (program, library) = (program.display(), library.display());
         say(&format!(
             "'{program}' ran without overspill, its memory unmanaged: the dynamic loader did not \

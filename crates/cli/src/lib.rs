@@ -3,10 +3,10 @@
 //! From the bottom up, each knowing only those before it: [`failure`] (every refusal), [`signals`],
 //! [`out`] (where what is told goes), [`swap`] and [`memory`] (devices and budget), [`outside`]
 //! (memory of which the job's processes do not know), [`rundir`] (where statistics are kept),
-//! [`report`] and [`unmanaged`] (what is said at the end), [`control`] (the socket by which other
-//! commands reach a job), [`sizing`] (how much memory a job needs), [`args`] (the command line),
-//! [`program`] (the program and the preload library), [`mod@env`] (what the library is told),
-//! [`launch`] (a program that is run), [`commands`].
+//! [`report`], [`unmanaged`] and [`ran`] (what is said at the end), [`control`] (the socket by
+//! which other commands reach a job), [`sizing`] (how much memory a job needs), [`args`] (the
+//! command line), [`program`] (the program and the preload library), [`mod@env`] (what the library
+//! is told), [`launch`] (a program that is run), [`commands`].
 
 #![forbid(unsafe_code)]
 // Hardly anything is public; the documentation is for those who work on it.
@@ -23,6 +23,7 @@ mod memory;
 mod out;
 mod outside;
 mod program;
+mod ran;
 mod report;
 mod rundir;
 mod signals;

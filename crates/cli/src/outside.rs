@@ -36,6 +36,10 @@ const PROCESSES_MAX: usize = 100_000;
 /// have no memory of their own that counts.
 const OWN_NAME: &str = "overspill";
 
+/// The variable with which a program leaves the job, and what is said of it.
+const LEFT: &str = "OVERSPILL=off";
+pub const LEFT_REASON: &str = "has OVERSPILL=off in its environment";
+
 /// What has been seen.
 #[derive(Debug)]
 pub struct Outside {
@@ -229,8 +233,12 @@ impl Outside {
             return None;
         }
         let executable = format!("/proc/{pid}/exe");
-        let reason = out_of_reach(Path::new(&executable)).map(|reason| reason.to_string());
-        Some(reason.unwrap_or_else(|| "was started without the preload library".to_owned()))
+        if let Some(reason) = out_of_reach(Path::new(&executable)) {
+            return Some(reason.to_string());
+        }
+        let has_left = read(pid, "environ").split('\0').any(|variable| variable == LEFT);
+        let reason = if has_left { LEFT_REASON } else { "was started without the preload library" };
+        Some(reason.to_owned())
     }
 }
 
@@ -300,7 +308,9 @@ impl Process {
 
 /// A file that the kernel has about a process; empty where it may not be read.
 fn read(pid: u32, name: &str) -> String {
-    fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default()
+    let bytes = fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    // Names and variables may be anything.
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn sum(found: &[(&Process, Bytes)]) -> Bytes {

@@ -13,16 +13,12 @@ const LINES_MAX: usize = 10;
 /// another process's.
 const PAGES_MAX: u64 = u64::MAX >> overspill::units::PAGE_SHIFT;
 
-/// The whole report, each line ended.
+/// The whole report of a run in which something was managed, each line ended.
 pub fn render(tree: &Tree, elapsed: Duration) -> String {
     let elapsed = duration(elapsed.as_nanos() as u64);
     let total = &tree.total;
     let count = tree.processes.len() as u64 + tree.left_out;
     match tree.processes.as_slice() {
-        [] if tree.begun => {
-            format!("overspill: no process needed so much that it was managed, {elapsed}\n")
-        }
-        [] => format!("overspill: no statistics, {elapsed}\n"),
         [process] if count == 1 => {
             let name = printable(&process.name);
             format!("overspill: {name} (pid {}), {elapsed}\n", process.pid)
@@ -185,10 +181,34 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// A line for each swap device, under a line of what the columns are; nothing if there is none.
+/// What there is to be known of a run: what it is, the figure, and the counters it comes from.
+pub fn figures(tree: &Tree) -> Vec<[String; 3]> {
+    let rows = rows(&tree.total, tree.budget(), &tree.unmanaged);
+    rows.into_iter().map(|row| [row.label.to_owned(), row.value, row.source]).collect()
+}
+
+/// The kinds that were not managed, as far as they are known, each with its figure.
+pub fn unmanaged_kinds(tree: &Tree) -> Vec<[String; 2]> {
+    let rows = unmanaged_rows(&tree.total, &tree.unmanaged).into_iter().skip(1);
+    rows.map(|row| [row.label.trim_start_matches("- ").to_owned(), row.value]).collect()
+}
+
 fn device_lines(devices: &[DeviceSnapshot]) -> String {
+    let Some((lines, more)) = devices_told(devices) else { return String::new() };
+    columns(&lines, &TEXTS_OF_DEVICE) + &others(more, MORE_DEVICES)
+}
+
+/// Columns of text of [`devices_told`] and [`processes_told`], and what is said of those left out.
+pub const TEXTS_OF_DEVICE: [usize; 2] = [0, 1];
+pub const TEXTS_OF_PROCESS: [usize; 1] = [1];
+pub const MORE_DEVICES: &str = "more";
+pub const MORE_PROCESSES: &str = "with fewer faults";
+
+/// A line for each swap device, under a line of what the columns are, and how many there are more;
+/// nothing if there is none.
+pub fn devices_told(devices: &[DeviceSnapshot]) -> Option<(Vec<[String; 9]>, u64)> {
     if devices.is_empty() {
-        return String::new();
+        return None;
     }
     let head =
         ["swap device", "kind", "prio", "used", "size", "read", "written", "errors", "bad slots"];
@@ -212,10 +232,16 @@ fn device_lines(devices: &[DeviceSnapshot]) -> String {
             thousands(device.bad_slots),
         ]
     }));
-    columns(&lines, &[0, 1]) + &others(devices.len().saturating_sub(LINES_MAX) as u64, "more")
+    Some((lines, devices.len().saturating_sub(LINES_MAX) as u64))
 }
 
 fn process_lines(tree: &Tree) -> String {
+    let (lines, more) = processes_told(tree);
+    columns(&lines, &TEXTS_OF_PROCESS) + &others(more, MORE_PROCESSES)
+}
+
+/// A line for each process, as of devices.
+pub fn processes_told(tree: &Tree) -> (Vec<[String; 9]>, u64) {
     use Counter::*;
     let head = [
         "pid",
@@ -242,11 +268,10 @@ fn process_lines(tree: &Tree) -> String {
             Bytes::from_pages(process.get(DevicePages)).to_string(),
         ]
     }));
-    let left_out = tree.left_out + tree.processes.len().saturating_sub(LINES_MAX) as u64;
-    columns(&lines, &[1]) + &others(left_out, "with fewer faults")
+    (lines, tree.left_out + tree.processes.len().saturating_sub(LINES_MAX) as u64)
 }
 
-fn others(count: u64, which: &str) -> String {
+pub fn others(count: u64, which: &str) -> String {
     if count == 0 { String::new() } else { format!("  and {} {which}\n", thousands(count)) }
 }
 
@@ -439,14 +464,6 @@ mod tests {
         assert_eq!(text.lines().filter(|line| line.contains("/var/tmp")).count(), 9);
         assert!(text.ends_with("  and 2 more\n"), "{text}");
         assert!(!render(&tree(vec![typical(7)], 0), Duration::ZERO).contains("swap device"));
-    }
-
-    #[test]
-    fn nothing_is_said_as_nothing() {
-        assert_eq!(
-            render(&Tree::default(), Duration::from_nanos(10)),
-            "overspill: no statistics, 10 ns\n"
-        );
     }
 
     #[test]

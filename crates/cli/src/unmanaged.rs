@@ -2,7 +2,7 @@
 //! what helps. It comes at the end; and at once where little of the budget is left for pages, and
 //! the program does nothing but bring them in: it may take hours then.
 
-use crate::outside::Seen;
+use crate::outside::{LEFT_REASON, Seen};
 use crate::report::printable;
 use crate::rundir::{RunDir, Tree};
 use overspill::stats::{Counter, Snapshot};
@@ -36,6 +36,8 @@ const KINDS: [(Counter, &str, &str); 8] = [
     ),
     (Counter::UnmanagedEngineBytes, "tables of the engine and what it had before", LARGER),
 ];
+const PRELOADED: &str =
+    "have it be preloaded (dynamically linked, with LD_PRELOAD), or give a larger --memory";
 const LARGER: &str = "give a larger --memory";
 
 /// The sentence at the end; nothing if it was not so much.
@@ -124,7 +126,10 @@ fn of_outside(seen: &Seen) -> (String, &'static str) {
     match &seen.reason {
         Some(reason) => (
             format!("'{name}' (pid {pid}), which {reason}, had {memory}"),
-            "have it be preloaded (dynamically linked, with LD_PRELOAD), or give a larger --memory",
+            match reason == LEFT_REASON {
+                true => "start it without that, or give a larger --memory",
+                false => PRELOADED,
+            },
         ),
         None => {
             let get = |kind: Counter| seen.kinds.get(kind.name()).copied().unwrap_or(0);

@@ -6,6 +6,7 @@ use crate::failure::{Failure, UNMANAGED, say};
 use crate::launch::Checked;
 use crate::memory::MemoryLimits;
 use crate::out::{OutFile, tell};
+use crate::ran::Told;
 use crate::sizing::profile::Profiles;
 use crate::sizing::watch::Watch;
 use crate::{report, sizing};
@@ -33,16 +34,19 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let ended = checked.run(watch.as_mut())?;
 
     // 3. What there is to say about it.
-    if args.stats {
+    if args.stats && ended.ran.managed {
         tell(report::render(&ended.tree, ended.elapsed).as_bytes());
+    } else if args.stats {
+        say(&ended.ran.sentence);
     }
     if let Some(json) = json {
-        json.write_json(&ended.tree)?;
+        json.write_json(&Told { run: &ended.ran, rest: &ended.tree })?;
     }
     if let Some((page, watch)) = page.zip(watch) {
-        page.write(sizing::page(&ended.sized(&watch, &args.command, None)).as_bytes())?;
+        let report = ended.sized(&watch, None);
+        page.write(sizing::page(&ended.ran, report.as_ref(), &ended.tree).as_bytes())?;
     }
-    Ok(match ended.status {
+    Ok(match ended.ran.status {
         0 if args.strict && !ended.is_managed => UNMANAGED,
         status => status,
     })

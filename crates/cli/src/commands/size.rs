@@ -6,6 +6,7 @@ use crate::failure::{Failure, say};
 use crate::launch::Checked;
 use crate::out::{OutFile, tell};
 use crate::program::preload;
+use crate::ran::Told;
 use crate::sizing::profile::Profiles;
 use crate::sizing::report::Report;
 use crate::sizing::watch::Watch;
@@ -27,31 +28,31 @@ pub fn run(args: &SizeArgs) -> Result<u8, Failure> {
     let ended = checked.run(Some(&mut watch))?;
 
     // 3. What is known now.
-    if ended.tree.processes.is_empty() {
-        say("nothing of it was managed, so that it tells nothing of how much memory it needs");
-        return Ok(ended.status);
-    }
     let delivery = match fault {
         FaultDelivery::Thread => Delivery::Thread,
         FaultDelivery::Signal | FaultDelivery::Auto => Delivery::Signal,
     };
-    let around = (!preload::is_here()).then(|| around::measure(delivery));
-    let report = ended.sized(&watch, &args.command, around);
-    tell(report.text().as_bytes());
+    let is_to_be_measured = ended.ran.managed && !preload::is_here();
+    let report = ended.sized(&watch, is_to_be_measured.then(|| around::measure(delivery)));
+    match &report {
+        Some(report) => tell(report.text().as_bytes()),
+        None => say(&ended.ran.sentence),
+    }
     if let Some(json) = json {
-        json.write_json(&report)?;
+        json.write_json(&Told { run: &ended.ran, rest: &report })?;
     }
     if let Some(page) = page {
-        page.write(sizing::page(&report).as_bytes())?;
+        page.write(sizing::page(&ended.ran, report.as_ref(), &ended.tree).as_bytes())?;
     }
-    match ended.status {
-        0 if args.no_save => {}
-        0 => save(args, &report),
-        status => say(&format!(
+    match (report, ended.ran.status) {
+        (None, _) => {}
+        (_, 0) if args.no_save => {}
+        (Some(report), 0) => save(args, &report),
+        (_, status) => say(&format!(
             "it ended with status {status}: this is of as far as it got, and is not kept"
         )),
     }
-    Ok(ended.status)
+    Ok(ended.ran.status)
 }
 
 /// Keeps it for the next run. A run that is over is not to fail for that.

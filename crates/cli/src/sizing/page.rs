@@ -1,68 +1,78 @@
-//! A report as one page that needs nothing else, with the curve as a picture.
+//! A run as one page that needs nothing else: what ran, how long it takes with other budgets as
+//! pictures ([`chart`]), where the time went, and what there is to be known of memory, processes
+//! and swap devices.
+
+mod chart;
 
 use super::report::{Point, Report};
-use crate::report::{duration, thousands};
+use crate::ran::Ran;
+use crate::report::{
+    MORE_DEVICES, MORE_PROCESSES, TEXTS_OF_DEVICE, TEXTS_OF_PROCESS, devices_told, duration,
+    figures, others, processes_told, thousands, unmanaged_kinds,
+};
+use crate::rundir::Tree;
+use crate::unmanaged;
+use chart::Chart;
+use overspill::stats::FaultSource;
 use overspill::units::Bytes;
 use std::fmt::Write;
 
 const PAGE: &str = include_str!("page.html");
-/// Where a curve is drawn, in units of the picture.
-const WIDTH: f64 = 960.0;
-const HEIGHT: f64 = 340.0;
-const LEFT: f64 = 90.0;
-const RIGHT: f64 = 20.0;
-const TOP: f64 = 46.0;
-const BOTTOM: f64 = 40.0;
-/// About how many marks an axis has.
-const MARKS: f64 = 6.0;
-/// How near to each other names of marks may stand.
-const NAME: f64 = 15.0;
 
-/// A curve: its class, what it is called, and how high it is at a point.
-type Curve = (&'static str, &'static str, fn(&Point) -> f64);
+const TIME: Chart<'_> = Chart {
+    title: "Time",
+    unit: "how long it takes",
+    curves: &[
+        ("same", "as it ran", |point| point.elapsed_s),
+        ("denser", "with a denser codec (Zstandard)", |point| point.denser_s),
+        ("faster", "with swap devices twice as fast", |point| point.faster_s),
+    ],
+    format: seconds,
+};
+const PAGES: Chart<'_> = Chart {
+    title: "Pages that come back",
+    unit: "pages of 4 KiB that leave memory and come back",
+    curves: &[
+        ("pages", "all of them", |point: &Point| point.refaults as f64),
+        ("same", "those that are read from swap devices", |point| point.device as f64),
+    ],
+    format: |pages| thousands(pages as u64),
+};
 
-const TIMES: [Curve; 3] = [
-    ("same", "as it ran", |point| point.elapsed_s),
-    ("denser", "with a denser codec", |point| point.denser_s),
-    ("faster", "with a device twice as fast", |point| point.faster_s),
+/// What faults of each source are called, in the order of the table.
+const FAULTS: [(FaultSource, &str); 5] = [
+    (FaultSource::Zero, "faults on new pages"),
+    (FaultSource::Cache, "faults on pages that had just left"),
+    (FaultSource::Compressed, "faults on compressed pages"),
+    (FaultSource::Device, "faults on pages of swap devices"),
+    (FaultSource::Place, "faults on pages that were there"),
 ];
-const PAGES: [Curve; 2] = [
-    ("pages", "pages that come back", |point| point.refaults as f64),
-    ("same", "of devices", |point| point.device as f64),
-];
 
-/// The page.
-pub fn page(report: &Report) -> String {
-    let microseconds = |us: f64| match us > 0.0 {
-        true => duration((us * 1e3) as u64),
-        false => "nothing, as there was none".to_owned(),
+/// The page of a run, with what it tells of other budgets if anything was managed.
+pub fn page(ran: &Ran, report: Option<&Report>, tree: &Tree) -> String {
+    let (heading, answer) = match report {
+        Some(report) => ("How much memory does it need?", report.answer()),
+        None => ("Nothing of it was managed", ran.sentence.clone()),
     };
-    let time = |ns: f64| duration((ns * 1e9) as u64);
-    let pictures = match report.at_most.is_empty() {
-        true => String::new(),
-        false => {
-            format!(
-                "<h2>Time</h2>{}<h2>Pages that come back</h2>{}",
-                picture(report, &TIMES, time),
-                picture(report, &PAGES, |pages| thousands(pages as u64))
-            )
-        }
-    };
-    let answer = report.answer();
-    let mut letters = answer.chars();
-    let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+    let known = report.filter(|report| !report.at_most.is_empty());
+    let sections = [
+        known.map(budgets),
+        report.map(|report| times(ran, report, tree)),
+        Some(not_managed(tree)),
+        report.map(|_| processes(tree)),
+        report.map(|_| devices(tree)),
+        report.map(|_| statistics(tree)),
+        known.map(how_known),
+    ];
     [
-        ("{title}", escaped(&format!("overspill: {}", report.command.join(" ")))),
+        ("{title}", escaped(&format!("overspill: {}", ran.command.join(" ")))),
+        ("{heading}", heading.to_owned()),
         ("{version}", env!("CARGO_PKG_VERSION").to_owned()),
-        ("{budget}", Bytes(report.budget_bytes).to_string()),
-        ("{elapsed}", time(report.elapsed_s)),
-        ("{answer}", escaped(&(first + letters.as_str()))),
-        ("{pictures}", pictures),
-        ("{table}", table(report)),
-        ("{compressed}", microseconds(report.compressed_us)),
-        ("{device}", microseconds(report.device_us)),
+        ("{answer}", escaped(&sentence(&answer))),
+        ("{cards}", cards(ran, report, tree)),
+        ("{sections}", sections.into_iter().flatten().collect()),
         // Last: it may hold anything.
-        ("{command}", escaped(&report.command.join(" "))),
+        ("{command}", escaped(&shell_line(&ran.command))),
     ]
     .into_iter()
     .fold(PAGE.to_owned(), |page, (name, value)| page.replacen(name, &value, 1))
@@ -81,172 +91,269 @@ fn escaped(text: &str) -> String {
     text.chars().map(special).collect()
 }
 
-fn table(report: &Report) -> String {
-    let line = |(at, (cells, marks)): (usize, ([String; 7], String))| {
-        let tag = if at == 0 { "th" } else { "td" };
-        let cells = cells.iter().chain([&marks]);
-        let cells: String = cells.map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect();
-        format!("<tr>{cells}</tr>\n")
+/// Words that begin with a capital letter.
+fn sentence(words: &str) -> String {
+    let mut letters = words.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+    first + letters.as_str()
+}
+
+/// A command's words as a shell takes them.
+fn shell_line(words: &[String]) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
+    let quoted = |word: &String| match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
     };
-    report.marked_rows().into_iter().enumerate().map(line).collect()
-}
-
-/// Curves over budgets, with a legend.
-fn picture(report: &Report, curves: &[Curve], format: impl Fn(f64) -> String) -> String {
-    let named = |(class, name, _): &Curve| format!("<span class=\"{class}\"><i></i>{name}</span>");
-    let legend: String = curves.iter().map(named).collect();
-    let highest = report.curve.iter().flat_map(|point| curves.iter().map(|(.., of)| of(point)));
-    let place = Place::new(report, highest.fold(1e-9, f64::max));
-    let mut text = format!(
-        "<p class=\"legend\">{legend}</p>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n"
-    );
-    place.axes(&mut text, format);
-    marks(report, &place, &mut text);
-    for (class, _, of) in curves {
-        let point = |point: &Point| {
-            format!("{:.1},{:.1}", place.x(point.budget_bytes as f64), place.y(of(point)))
-        };
-        let points: Vec<String> = report.curve.iter().map(point).collect();
-        line(&mut text, &format!("<polyline class=\"{class}\" points=\"{}\"/>", points.join(" ")));
-    }
-    text + "</svg>\n"
-}
-
-/// Lines at the budgets that are to be known, with their names above, which do not overlap.
-fn marks(report: &Report, place: &Place, text: &mut String) {
-    let named = report
-        .at_most
-        .iter()
-        .map(|at_most| (at_most.budget_bytes, format!("{} %", at_most.percent)));
-    let knee = report.knee_bytes.map(|knee| (knee, "knee".to_owned()));
-    let mut all: Vec<(u64, String)> = Vec::new();
-    for (budget, name) in named.chain(knee) {
-        match all.iter_mut().find(|(other, _)| *other == budget) {
-            Some((_, names)) => *names += &format!(", {name}"),
-            None => all.push((budget, name)),
-        }
-    }
-    all.sort();
-    let budget = |budget: u64| Bytes(budget);
-    for (at, (bytes, name)) in all.iter().enumerate() {
-        let (x, y) = (place.x(*bytes as f64), TOP - 4.0 - NAME * (at % 3) as f64);
-        line(
-            text,
-            &format!(
-                "<line class=\"mark\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>",
-                y + 3.0,
-                HEIGHT - BOTTOM
-            ),
-        );
-        let to_left = x > WIDTH * 0.75;
-        let (class, x) = if to_left { ("name end", x - 4.0) } else { ("name", x + 4.0) };
-        line(
-            text,
-            &format!(
-                "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}: {name}</text>",
-                budget(*bytes)
-            ),
-        );
-    }
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 fn line(text: &mut String, line: &str) {
     writeln!(text, "{line}").expect("strings take everything");
 }
 
-/// Where points of a curve are.
-struct Place {
-    low: f64,
-    high: f64,
-    highest: f64,
+fn seconds(seconds: f64) -> String {
+    if seconds > 0.0 { duration((seconds * 1e9) as u64) } else { "0 s".to_owned() }
 }
 
-impl Place {
-    fn new(report: &Report, highest: f64) -> Place {
-        let budget = |point: Option<&Point>| point.map_or(0.0, |point| point.budget_bytes as f64);
-        let (low, high) = (budget(report.curve.first()), budget(report.curve.last()));
-        Place { low, high: high.max(low + 1.0), highest: highest * 1.05 }
-    }
+/// The figures at a glance.
+fn cards(ran: &Ran, report: Option<&Report>, tree: &Tree) -> String {
+    let count = tree.processes.len() as u64 + tree.left_out;
+    let most = report.map(|report| ("had at most", Bytes(report.most_bytes).to_string()));
+    let cards = [
+        Some(("ran for", seconds(ran.elapsed_s))),
+        Some(("exit status", ran.status.to_string())),
+        Some(("budget of the job", Bytes(ran.budget_bytes).to_string())),
+        most,
+        Some(("most not managed", Bytes(tree.unmanaged.peak_bytes).to_string())),
+        Some(("managed processes", thousands(count))),
+    ];
+    let card =
+        |(name, value): (&str, String)| format!("<div><b>{value}</b><span>{name}</span></div>\n");
+    let cards: String = cards.into_iter().flatten().map(card).collect();
+    format!("<div class=\"cards\">\n{cards}</div>\n")
+}
 
-    fn x(&self, budget: f64) -> f64 {
-        LEFT + (WIDTH - LEFT - RIGHT) * (budget - self.low) / (self.high - self.low)
+/// A table whose first line is its heading. Columns of `texts` are text.
+fn table<const N: usize>(lines: &[[String; N]], texts: &[usize]) -> String {
+    let mut text = "<div class=\"wide\"><table>\n".to_owned();
+    for (at, cells) in lines.iter().enumerate() {
+        let tag = if at == 0 { "th" } else { "td" };
+        let cell = |(at, cell): (usize, &String)| match texts.contains(&at) {
+            true => format!("<{tag} class=\"text\">{}</{tag}>", escaped(cell)),
+            false => format!("<{tag}>{}</{tag}>", escaped(cell)),
+        };
+        let cells: String = cells.iter().enumerate().map(cell).collect();
+        line(&mut text, &format!("<tr>{cells}</tr>"));
     }
+    text + "</table></div>\n"
+}
 
-    fn y(&self, value: f64) -> f64 {
-        let share = (value / self.highest).clamp(0.0, 1.0);
-        HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * share
-    }
-
-    /// The axes, with round numbers at them.
-    fn axes(&self, text: &mut String, format: impl Fn(f64) -> String) {
-        for value in round(0.0, self.highest, 10.0) {
-            let y = self.y(value);
-            line(
-                text,
-                &format!(
-                    "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
-                 <text class=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                    WIDTH - RIGHT,
-                    LEFT - 8.0,
-                    y + 4.0,
-                    format(value)
-                ),
-            );
-        }
-        for value in round(self.low, self.high, 2.0) {
-            let x = self.x(value);
-            line(
-                text,
-                &format!(
-                    "<text class=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
-                    HEIGHT - BOTTOM + 20.0,
-                    Bytes(value as u64)
-                ),
-            );
-        }
+/// How long it takes with other budgets: pictures, and a table.
+fn budgets(report: &Report) -> String {
+    let mut rows = String::new();
+    for (at, (cells, marks)) in report.marked_rows().into_iter().enumerate() {
+        let tag = if at == 0 { "th" } else { "td" };
+        let class = if marks.is_empty() { "" } else { " class=\"marked\"" };
+        let [budget, rest @ ..] = cells;
+        let rest: String = rest.iter().map(|cell| format!("<{tag}>{cell}</{tag}>")).collect();
+        // In a narrow window they stand below the budget, in short.
+        let short = marks.replace("at most ", "+").replace(" more", "").replace("the ", "");
         line(
-            text,
+            &mut rows,
             &format!(
-                "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
-                WIDTH - RIGHT,
-                y = HEIGHT - BOTTOM
+                "<tr{class}><{tag}>{budget}<small>{short}</small></{tag}>{rest}<{tag} \
+                 class=\"text wrap marks\">{marks}</{tag}></tr>"
             ),
         );
     }
+    format!(
+        "<h2>With other budgets</h2>\n<p>Dashed lines are the <i>knee</i>, from where on more \
+         memory gains little, and the least budgets with which it takes at most 5, 10 and 25 % \
+         more time than if nothing leaves memory. The curves begin with the budget of the \
+         run.</p>\n{}{}<h3>The same as a table</h3>\n\
+         <div class=\"wide\"><table>\n{rows}</table></div>\n<p class=\"note\"><i>Refaults</i> are \
+         pages that left memory and came back, <i>of devices</i> those of them that had to be \
+         read. <i>More</i> is how much longer it takes than if nothing leaves. <i>Denser</i> is \
+         the time with Zstandard in place of LZ4, <i>faster</i> that with swap devices twice as \
+         fast.</p>\n",
+        TIME.draw(report),
+        PAGES.draw(report)
+    )
 }
 
-/// Round numbers between two: multiples of 1, 2 or 5 times a power of `base`, with base 2 of a
-/// power alone.
-fn round(low: f64, high: f64, base: f64) -> Vec<f64> {
-    let rough = ((high - low) / MARKS).max(f64::MIN_POSITIVE);
-    let power = base.powf(rough.log(base).floor());
-    let steps = if base == 2.0 { &[1.0, 2.0][..] } else { &[1.0, 2.0, 5.0, 10.0] };
-    let step = steps.iter().map(|n| n * power).find(|step| *step >= rough);
-    let step = step.unwrap_or(rough);
-    let first = (low / step).ceil() as u64;
-    (first..).map(|n| n as f64 * step).take_while(|value| *value <= high).collect()
+/// What the time of the run went to.
+fn times(ran: &Ran, report: &Report, tree: &Tree) -> String {
+    let total = &tree.total;
+    let mut rows = vec![
+        ("all", "from its start to its end", String::new(), ran.elapsed_s),
+        ("all", "the same if nothing left memory (estimated)", String::new(), report.fastest_s),
+        ("all", "processor time of the program", String::new(), ran.cpu_s),
+    ];
+    for (source, name) in FAULTS {
+        let times = total.latency.of(source);
+        if times.count() > 0 {
+            rows.push(("", name, thousands(times.count()), times.total_ns() as f64 / 1e9));
+        }
+    }
+    let waited = total.pressure.some.total_us as f64 / 1e6;
+    rows.push(("", "at least one thread waited for memory", String::new(), waited));
+    let longest = rows.iter().map(|(.., time)| *time).fold(1e-9, f64::max);
+    let bar = |time: f64| match time > 0.0 {
+        true => format!("<i style=\"width:{:.1}%\"></i>", 100.0 * time / longest),
+        false => String::new(),
+    };
+    let row = |(class, name, count, time): &(&str, &str, String, f64)| {
+        format!(
+            "<tr class=\"{class}\"><td class=\"text wrap\">{name}</td><td>{count}</td><td>{}</td>\
+             <td class=\"bar\">{}</td></tr>\n",
+            seconds(*time),
+            bar(*time)
+        )
+    };
+    let rows: String = rows.iter().map(row).collect();
+    format!(
+        "<h2>Where the time went</h2>\n<div class=\"wide\"><table>\n<tr>\
+         <th class=\"text\">what</th><th>faults</th><th>time</th><th></th></tr>\n{rows}\
+         </table></div>\n<p class=\"note\">Faults of all threads and processes are added up, and \
+         may so take longer than the run.</p>\n"
+    )
+}
+
+/// What was not managed: how much, and of what kinds as far as that is known.
+fn not_managed(tree: &Tree) -> String {
+    let peak = Bytes(tree.unmanaged.peak_bytes);
+    let told = unmanaged::sentence(tree).unwrap_or_else(|| {
+        format!("{peak} at most at once were not managed, which is no more than is to be expected")
+    });
+    let kinds = unmanaged_kinds(tree);
+    let kinds = match kinds.is_empty() {
+        true => String::new(),
+        false => {
+            let head = [["kind", "when it was looked at last"].map(str::to_owned)];
+            table(&[&head[..], &kinds[..]].concat(), &[0])
+        }
+    };
+    format!(
+        "<h2>What was not managed</h2>\n<p>{}.</p>\n{kinds}<p class=\"note\">Stacks, shared \
+         memory, data of the program and its libraries and the engine's tables cannot \
+         leave memory. They take a part of the budget.</p>\n",
+        escaped(&sentence(&told))
+    )
+}
+
+fn processes(tree: &Tree) -> String {
+    let (lines, more) = processes_told(tree);
+    let more = others(more, MORE_PROCESSES);
+    format!(
+        "<h2>Processes</h2>\n{}<p class=\"note\">{more}Processes that had little memory have no \
+         engine, and are not listed.</p>\n",
+        table(&lines, &TEXTS_OF_PROCESS)
+    )
+}
+
+fn devices(tree: &Tree) -> String {
+    let told = match devices_told(&tree.total.devices) {
+        Some((lines, more)) => {
+            let more = others(more, MORE_DEVICES);
+            format!("{}<p class=\"note\">{more}</p>\n", table(&lines, &TEXTS_OF_DEVICE))
+        }
+        None => "<p>There was none: what left memory was compressed.</p>\n".to_owned(),
+    };
+    format!("<h2>Swap devices</h2>\n{told}")
+}
+
+fn statistics(tree: &Tree) -> String {
+    let head = [["what", "figure", "counters"].map(str::to_owned)];
+    let lines = [&head[..], &figures(tree)[..]].concat();
+    format!("<h2>Statistics</h2>\n{}", table(&lines, &[0, 2]))
+}
+
+fn how_known(report: &Report) -> String {
+    let took = |which: &str, us: f64| match us > 0.0 {
+        true => format!("A page that {which} took {}.", duration((us * 1e3) as u64)),
+        false => format!("No page {which}."),
+    };
+    format!(
+        "<h2>How this is known</h2>\n<p>From one run. Each page that came back tells how many \
+         others had left since it did: with so much more memory it would have stayed. {} {} The \
+         rest of the time is the program's own. Nothing is known of budgets below that of this \
+         run: give it a smaller one to know of those. Another run differs as runs do.</p>\n",
+        took("was unpacked", report.compressed_us),
+        took("was read from a device", report.device_us)
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::report::tests::looped;
     use super::*;
+    use crate::outside::{Most, Seen};
+    use overspill::stats::{Counter, DeviceIdentity, DeviceKind, Stats};
+
+    /// What two processes have left that went through 64 MiB.
+    fn tree() -> Tree {
+        let stats = Stats::anonymous().unwrap();
+        stats.set_name("so<b>rt");
+        stats.set(Counter::UnmanagedStackBytes, 3 << 20);
+        (0..1000).for_each(|_| stats.fault_ns(FaultSource::Compressed, 1_000_000));
+        stats.device(0).describe(DeviceIdentity {
+            path: "/var/<b>".as_ref(),
+            kind: DeviceKind::Directory,
+            label: "",
+            uuid: None,
+            priority: None,
+            pages: 100,
+            id: 0,
+        });
+        let mut processes = vec![stats.snapshot(), stats.snapshot()];
+        (processes[0].pid, processes[1].pid) = (71, 72);
+        let mut total = processes[0].clone();
+        total.merge(&processes[1]);
+        let unmanaged = Most { budget_bytes: 20 << 20, peak_bytes: 9 << 20, ..Most::default() };
+        Tree { processes, total, begun: true, unmanaged, ..Tree::default() }
+    }
+
+    fn ran(command: &[&str], tree: &Tree) -> Ran {
+        let command = command.iter().map(|word| (*word).to_owned()).collect();
+        let budget_bytes = 20 << 20;
+        Ran { command, elapsed_s: 2.0, budget_bytes, ..Ran::default() }.finish(tree)
+    }
+
+    fn has(text: &str, all: &[&str]) {
+        all.iter().for_each(|said| assert!(text.contains(said), "{said}: {text}"));
+    }
 
     #[test]
-    fn the_page_needs_nothing_else_and_shows_the_curve() {
-        let text = page(&looped());
-        for said in [
-            "<pre>sort &lt;b&gt;</pre>",
-            "<b>It had 68 MiB at most; with 68 MiB it takes 10 % more time than if all",
-            "<polyline class=\"same\" points=\"90.0,",
-            "68 MiB: 5 %, 10 %, 25 %, knee</text>",
-            "<td>+100 %</td>",
-            "<th>refaults</th>",
-            "prefers-color-scheme: dark",
-            "took 12.0 us, one that was read from a device nothing, as there was none",
-        ] {
-            assert!(text.contains(said), "{said}: {text}");
-        }
+    fn the_page_needs_nothing_else_and_shows_all_that_is_known() {
+        let text = page(&ran(&["sort", "<b>"], &tree()), Some(&looped()), &tree());
+        has(
+            &text,
+            &[
+                "<pre>sort '&lt;b&gt;'</pre>",
+                ">It had 68 MiB at most; with 68 MiB it takes at most 10 % more time than if all",
+                "<div><b>20 MiB</b><span>budget of the job</span></div>",
+                "<div><b>2.0 s</b><span>ran for</span></div>",
+                "<div><b>0</b><span>exit status</span></div>",
+                "<div><b>2</b><span>managed processes</span></div>",
+                // Curves, marks, and a curve that is as another.
+                "<polyline class=\"same\" points=\"0.0,",
+                "<b>68 MiB: knee, +5 %, +10 %, +25 %</b>",
+                "<span>with swap devices twice as fast: the same</span>",
+                "how long it takes</p>",
+                "budget of the job (--memory)</p>",
+                "<td>+100 %</td>",
+                // The time, what was not managed, processes and devices.
+                "faults on compressed pages</td><td>2,000</td><td>2.",
+                "9 MiB at most at once were not managed",
+                "<td class=\"text\">stacks</td><td>6 MiB</td>",
+                "<td>71</td><td class=\"text\">so&lt;b&gt;rt</td>",
+                "<td class=\"text\">/var/&lt;b&gt;</td><td class=\"text\">directory</td>",
+                "A page that was unpacked took 12.0 us. No page was read from a device.",
+                "(prefers-color-scheme: dark)",
+                "@media print",
+            ],
+        );
         for elsewhere in ["http", "<script", "src=", "@import", "url("] {
             assert!(!text.contains(elsewhere), "it loads nothing: {elsewhere}");
         }
@@ -257,19 +364,40 @@ mod tests {
 
     #[test]
     fn a_command_may_hold_anything() {
-        let command = vec!["{table}</pre><script>".to_owned()];
-        let text = page(&Report { command, ..looped() });
-        assert!(text.contains("<pre>&#123;table}&lt;/pre&gt;&lt;script&gt;</pre>"), "{text}");
+        let text = page(&ran(&["{cards}</pre><script>"], &tree()), Some(&looped()), &tree());
+        has(&text, &["<pre>'&#123;cards}&lt;/pre&gt;&lt;script&gt;'</pre>"]);
         assert!(!text.contains("<script"));
-        let text = page(&Report { at_most: Vec::new(), ..looped() });
-        assert!(text.contains("all of it fitted") && !text.contains("<svg"), "{text}");
+        assert_eq!(shell_line(&["it's", "", "a=1"].map(str::to_owned)), "'it'\\''s' '' a=1");
     }
 
     #[test]
-    fn marks_are_round() {
-        assert_eq!(round(0.0, 2.1, 10.0), [0.0, 0.5, 1.0, 1.5, 2.0]);
-        let mib = |value: f64| value * f64::from(1 << 20);
-        assert_eq!(round(mib(20.0), mib(79.0), 2.0), [32.0, 48.0, 64.0].map(mib));
-        assert_eq!(round(5.0, 6.0, 2.0).len(), 5);
+    fn a_job_that_fitted_has_no_curve() {
+        let report = Report { at_most: Vec::new(), ..looped() };
+        let text = page(&ran(&["sort"], &tree()), Some(&report), &tree());
+        has(&text, &["all of it fitted", "Where the time went"]);
+        assert!(!text.contains("<svg") && !text.contains("refaults"), "{text}");
+    }
+
+    #[test]
+    fn of_a_job_of_which_nothing_was_managed_the_page_says_why() {
+        let reason = Some("is statically linked".to_owned());
+        let name = "st<b>".to_owned();
+        let seen = Seen { pid: 9, name, peak_bytes: 60 << 20, reason, kinds: [].into() };
+        let unmanaged =
+            Most { peak_bytes: 60 << 20, is_much: true, outside: Some(seen), ..Most::default() };
+        let tree = Tree { begun: true, unmanaged, ..Tree::default() };
+        let text = page(&ran(&["st"], &tree), None, &tree);
+        has(
+            &text,
+            &[
+                "<h1>Nothing of it was managed</h1>",
+                "'st' ran for 2.0 s in a budget of 20 MiB and ended with status 0; nothing of it \
+                 was managed, as 'st&lt;b&gt;' (pid 9), which is statically linked, had",
+                "<p>Up to 60 MiB were not managed",
+            ],
+        );
+        for absent in ["<svg", "Where the time went", "Swap devices", "How this is known"] {
+            assert!(!text.contains(absent), "{absent}: {text}");
+        }
     }
 }

@@ -163,8 +163,8 @@ impl Report {
                  it runs with a smaller --memory"
             ),
             Some(at_most) => format!(
-                "it had {most} at most; with {} it takes {AUTO} % more time than if all of that \
-                 fits",
+                "it had {most} at most; with {} it takes at most {AUTO} % more time than if all of \
+                 that fits",
                 Bytes(at_most.budget_bytes)
             ),
         }
