@@ -3,13 +3,14 @@
 
 use overspill_tests::job::{Job, refused};
 use overspill_tests::process::{Outcome, run, wait_until};
+use overspill_tests::scratch::Room;
 use overspill_tests::{Scratch, TIME_LIMIT, clean, repository, skipped};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -289,6 +290,69 @@ fn check_with_promtool(text: &str) {
     assert!(outcome.status.success() && said.is_empty(), "{said}\n{text}");
 }
 
+/// A Prometheus that scrapes one place often; ended when dropped.
+struct Prometheus {
+    port: SocketAddr,
+    log: PathBuf,
+    _server: Server,
+    _room: Room,
+}
+
+impl Prometheus {
+    /// With the recipes of this repository.
+    fn start(name: &str, target: &str) -> Prometheus {
+        let room = SCRATCH.room(name);
+        let config = recipe("prometheus.yml").replace("127.0.0.1:9979", target);
+        let often = "global:\n  scrape_interval: 1s\n  evaluation_interval: 1s\nscrape_configs:";
+        let config = config.replace("scrape_configs:", often);
+        fs::write(room.path.join("prometheus.yml"), config).unwrap();
+        fs::write(room.path.join("alerts.yml"), recipe("alerts.yml")).unwrap();
+        // Of ports that are free now, one that nobody takes meanwhile, hopefully.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let log = room.path.join("log");
+        let mut prometheus = Command::new("prometheus");
+        prometheus
+            .arg(format!("--config.file={}", room.path.join("prometheus.yml").display()))
+            .arg(format!("--storage.tsdb.path={}", room.path.join("data").display()))
+            .arg(format!("--web.listen-address={port}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(&log).unwrap());
+        let server = Server(prometheus.spawn().unwrap());
+        Prometheus { port, log, _server: server, _room: room }
+    }
+
+    /// What is answered, if it answers yet.
+    fn get(&self, path: &str) -> Option<Value> {
+        let port = self.port;
+        let mut stream = TcpStream::connect(port).ok()?;
+        let head = format!("GET /api/v1/{path} HTTP/1.0\r\nHost: {port}\r\n\r\n");
+        stream.write_all(head.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let answer: Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
+        Some(answer["data"].clone())
+    }
+
+    /// The first sample of an expression.
+    fn sample(&self, expression: &str) -> Option<Value> {
+        let escaped: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        self.get(&format!("query?query={escaped}"))?["result"].get(0).cloned()
+    }
+
+    /// Waits for one.
+    fn wait_for(&self, expression: &str, is_right: impl Fn(&Value) -> bool) -> Value {
+        let mut found = None;
+        let is_there = wait_until(TIME_LIMIT, || {
+            found = self.sample(expression);
+            found.as_ref().is_some_and(&is_right)
+        });
+        let log = fs::read_to_string(&self.log).unwrap();
+        assert!(is_there, "{expression}: {found:?}\n{log}");
+        found.unwrap()
+    }
+}
+
 #[test]
 fn prometheus_scrapes_it() {
     if !is_there("prometheus") {
@@ -297,43 +361,36 @@ fn prometheus_scrapes_it() {
     let Some(job) = busy("metrics-scrape") else { return };
     let (server, place) = Server::start(&job, &["--listen", "127.0.0.1:0"]);
     let target = place.strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap();
-    let room = SCRATCH.room("metrics-scrape");
-    let recipe = recipe("prometheus.yml").replace("127.0.0.1:9979", target);
-    let often = "global:\n  scrape_interval: 1s\nscrape_configs:";
-    let config = recipe.replace("scrape_configs:", often);
-    fs::write(room.path.join("prometheus.yml"), config).unwrap();
-    fs::write(room.path.join("alerts.yml"), self::recipe("alerts.yml")).unwrap();
-    // Of ports that are free now, one that nobody takes meanwhile, hopefully.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut prometheus = Command::new("prometheus");
-    prometheus
-        .arg(format!("--config.file={}", room.path.join("prometheus.yml").display()))
-        .arg(format!("--storage.tsdb.path={}", room.path.join("data").display()))
-        .arg(format!("--web.listen-address={port}"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(fs::File::create(room.path.join("log")).unwrap());
-    let prometheus = Server(prometheus.spawn().unwrap());
-    let query = |text: &str| -> Option<Value> {
-        let mut stream = TcpStream::connect(port).ok()?;
-        let head = format!("GET /api/v1/query?query={text} HTTP/1.0\r\nHost: {port}\r\n\r\n");
-        stream.write_all(head.as_bytes()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let answer: Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
-        answer["data"]["result"].get(0).cloned()
-    };
-    let rate = "rate(overspill_faults_total%5B30s%5D)";
-    let scraped = wait_until(TIME_LIMIT, || {
-        let number = |sample: Value| sample["value"][1].as_str().and_then(|n| n.parse().ok());
-        query(rate).and_then(number).is_some_and(|rate: f64| rate > 0.0)
+    let prometheus = Prometheus::start("metrics-scrape", target);
+    prometheus.wait_for("rate(overspill_faults_total[30s])", |sample| {
+        let rate: Option<f64> = sample["value"][1].as_str().and_then(|rate| rate.parse().ok());
+        rate.is_some_and(|rate| rate > 0.0)
     });
-    let log = fs::read_to_string(room.path.join("log")).unwrap();
-    assert!(scraped, "{log}");
-    let sample = query("overspill_swap_size_bytes").unwrap();
+    let sample = prometheus.wait_for("overspill_swap_size_bytes", |_| true);
     assert_eq!(sample["metric"]["job"], job.pid().to_string(), "{sample}");
-    let times = query("histogram_quantile(0.5,overspill_fault_duration_seconds_bucket)").unwrap();
+    let times = "histogram_quantile(0.5,overspill_fault_duration_seconds_bucket)";
+    let times = prometheus.wait_for(times, |_| true);
     assert!(times["metric"]["tier"].is_string(), "{times}");
+    // Each panel of the dashboard has something to show, with what its legend names.
+    let targets = targets();
+    for (expression, legend) in &targets {
+        let expression = expression
+            .replace("$job", &job.pid().to_string())
+            .replace("$instance", ".*")
+            .replace("$__rate_interval", "30s");
+        let sample = prometheus.wait_for(&expression, |_| true);
+        for label in between(legend, "{{", "}}") {
+            assert!(sample["metric"][label].is_string(), "{expression}: no {label} in {sample}");
+        }
+    }
+    assert!(targets.len() > 20, "{targets:?}");
+    let is_well = |rules: &Value| {
+        let health = strings(rules, "health");
+        health.len() == recipe("alerts.yml").matches("- alert:").count()
+            && health.iter().all(|health| *health == "ok")
+    };
+    let evaluated = wait_until(TIME_LIMIT, || prometheus.get("rules").is_some_and(|r| is_well(&r)));
+    assert!(evaluated, "{:?}", prometheus.get("rules"));
     drop((prometheus, server));
     job.end_churn();
 }
@@ -362,20 +419,98 @@ fn strings<'a>(value: &'a Value, name: &str) -> Vec<&'a str> {
     }
 }
 
-#[test]
-fn the_dashboard_and_the_rules_name_metrics_that_there_are() {
+/// What the dashboard draws: an expression, and the legend beside it.
+fn targets() -> Vec<(String, String)> {
     let dashboard: Value = serde_json::from_str(&recipe("dashboard.json")).expect("it is JSON");
-    let expressions = [strings(&dashboard, "expr"), strings(&dashboard, "query")].concat();
-    assert!(expressions.len() > 20, "{expressions:?}");
-    let mut named = metrics_in(&expressions.join("\n"));
-    named.extend(metrics_in(&recipe("alerts.yml")));
+    let panels = dashboard["panels"].as_array().expect("a list");
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().expect("a list"));
+    let text = |target: &Value, name: &str| target[name].as_str().expect("a text").to_owned();
+    targets.map(|target| (text(target, "expr"), text(target, "legendFormat"))).collect()
+}
+
+/// What stands between two texts, each time.
+fn between<'a>(text: &'a str, begin: &str, end: &str) -> Vec<&'a str> {
+    text.split(begin).skip(1).filter_map(|rest| rest.split(end).next()).collect()
+}
+
+/// What an expression may name: metrics, their labels (`METRIC LABEL`), and those with a value.
+fn known(metrics: &Metrics) -> BTreeSet<String> {
+    let mut known = BTreeSet::new();
+    for sample in metrics.keys() {
+        let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
+        // Prometheus has a label of its own for where it scrapes.
+        for label in labels.trim_end_matches('}').split(',').chain(["instance=\"\""]) {
+            known.insert(format!("{name} {label}"));
+            known.insert(format!("{name} {}", label.split('=').next().unwrap()));
+        }
+        known.insert(name.to_owned());
+    }
+    known
+}
+
+/// What of an expression there is not, also of the labels that stand beside it.
+fn unknown(expression: &str, beside: &[&str], known: &BTreeSet<String>) -> Vec<String> {
+    let metrics = metrics_in(expression);
+    let mut named: Vec<String> = metrics.iter().cloned().collect();
+    for (at, _) in expression.match_indices('{') {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let metric = expression[..at].rsplit(|c| !is_part(c)).next().unwrap();
+        for condition in expression[at + 1..].split('}').next().unwrap().split(',') {
+            let is_pattern = condition.contains("=~");
+            let part = if is_pattern { condition.split('=').next().unwrap() } else { condition };
+            named.push(format!("{metric} {}", part.trim()));
+        }
+    }
+    named.retain(|name| !known.contains(name));
+    let lists = ["by (", "on (", "ignoring (", "group_left ("];
+    let lists = lists.iter().flat_map(|list| between(expression, list, ")"));
+    let labels =
+        lists.flat_map(|list| list.split(',').map(str::trim)).chain(beside.iter().copied());
+    let is_of_one =
+        |label: &str| metrics.iter().any(|metric| known.contains(&format!("{metric} {label}")));
+    named.extend(labels.filter(|label| !is_of_one(label)).map(str::to_owned));
+    named
+}
+
+#[test]
+fn the_dashboard_and_the_rules_name_metrics_and_labels_that_there_are() {
     let Some(job) = busy("metrics-named") else { return };
-    let metrics = printed(&job.ask(&["metrics"]));
-    let known: BTreeSet<&str> =
-        metrics.keys().map(|name| name.split('{').next().unwrap()).collect();
-    let unknown: Vec<_> = named.iter().filter(|name| !known.contains(name.as_str())).collect();
-    assert!(named.len() > 20 && unknown.is_empty(), "there is no {unknown:?}");
+    let known = known(&printed(&job.ask(&["metrics"])));
     job.end_churn();
+    let (targets, rules) = (targets(), recipe("alerts.yml"));
+    for (expression, legend) in &targets {
+        let missing = unknown(expression, &between(legend, "{{", "}}"), &known);
+        assert!(missing.is_empty(), "the dashboard, {expression}: there is no {missing:?}");
+    }
+    let rules: Vec<_> = rules.split("- alert:").skip(1).collect();
+    for rule in &rules {
+        let (expression, texts) = rule.split_once("labels:").expect("labels follow");
+        let expression = expression.split_once("expr:").expect("it has one").1;
+        let missing = unknown(expression, &between(texts, "$labels.", " "), &known);
+        assert!(missing.is_empty(), "{rule}: there is no {missing:?}");
+    }
+    let dashboard: Value = serde_json::from_str(&recipe("dashboard.json")).expect("it is JSON");
+    let values = strings(&dashboard, "query").join("\n");
+    let values = between(&values, "label_values(", ")");
+    for value in &values {
+        let (metric, label) = value.rsplit_once(", ").expect("a metric and a label");
+        let missing = unknown(metric, &[label], &known);
+        assert!(missing.is_empty(), "{value}: there is no {missing:?}");
+    }
+    assert_eq!((targets.len() > 20, rules.len(), values.len()), (true, 6, 2));
+    // It can tell: what there is not is found, wherever it stands.
+    for (expression, label, missing) in [
+        ("overspill_nothing", "job", &["overspill_nothing", "job"][..]),
+        (
+            "rate(overspill_faults_total{device=~\"$x\"}[5m])",
+            "job",
+            &["overspill_faults_total device"],
+        ),
+        ("overspill_held_bytes{tier=\"disk\"}", "tier", &["overspill_held_bytes tier=\"disk\""]),
+        ("sum by (node, job) (overspill_faults_total)", "tier", &["node", "tier"]),
+    ] {
+        assert_eq!(unknown(expression, &[label], &known), missing, "{expression}");
+    }
 }
 
 #[test]
