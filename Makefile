@@ -51,7 +51,7 @@ uninstall: ## Remove what install put there
 packages: product ## Build a tarball, a .deb and an .rpm in target/packages, and try each
 	rm -rf $(CARGO_TARGET_DIR)/packages
 	mkdir -p $(CARGO_TARGET_DIR)/packages
-	CARGO=$(CARGO) packaging/package.sh $(abspath $(RELEASE)) $(abspath $(TREE)) \
+	packaging/package.sh $(abspath $(RELEASE)) $(abspath $(TREE)) \
 		$(abspath $(CARGO_TARGET_DIR)/packages)
 
 python: ## Build the wheel of the Python module in target/python/wheels (pip gets maturin)
@@ -65,7 +65,7 @@ demo: product ## Run a job in a quarter of the memory that it takes, and show th
 
 test: ## All that CI runs, with one line of counts at the end (25 minutes on two cores)
 	@$(PYTHON) tests/proof/steps.py \
-		fmt tidy audit product+test-packages+lint unit programs-quick+doc+proof-quick
+		fmt tidy audit product+test-packages+lint packages unit programs-quick+doc+proof-quick
 
 test-packages: ## Install the programs that `make test` tests with (Debian or Ubuntu, as root)
 	tests/proof/install.sh

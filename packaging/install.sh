@@ -25,6 +25,13 @@ install_tree() {
     done
 }
 
+# Into the running system: then the loader finds the library for C, by its cache.
+renew_cache() {
+    if [ -z "${DESTDIR:-}" ] && [ "$(id -u)" -eq 0 ]; then
+        PATH=$PATH:/usr/sbin:/sbin ldconfig || echo "install: ldconfig failed" >&2
+    fi
+}
+
 # By name, since the tree may be gone by then, or that of another version.
 uninstall() {
     rm -f "$prefix"/bin/overspill "$prefix"/lib/overspill/liboverspill_preload.so \
@@ -41,8 +48,14 @@ uninstall() {
 }
 
 case ${1:-install} in
-    install) install_tree ;;
-    uninstall) uninstall ;;
+    install)
+        install_tree
+        renew_cache
+        ;;
+    uninstall)
+        uninstall
+        renew_cache
+        ;;
     *)
         echo "usage: $0 [install | uninstall]" >&2
         exit 2

@@ -102,7 +102,7 @@ fn the_prolog_gives_a_task_its_budget_and_its_swap() {
 
 #[test]
 fn scripts_are_scripts() {
-    for path in ["install.sh", "package.sh", "slurm/task-prolog.sh"] {
+    for path in ["install.sh", "package.sh", "as_installed.sh", "slurm/task-prolog.sh"] {
         printed(Command::new("sh").arg("-n").arg(recipe(path)));
     }
 }

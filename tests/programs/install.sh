@@ -36,6 +36,13 @@ need openssh-client ssh-keygen
 need gnupg gpg
 need git git
 need sqlite3 sqlite3
+# What packages are made and tried with, and what scrapes a job in a test.
+need dpkg-dev dpkg-shlibdeps
+need rpm rpmbuild
+need rpm2cpio rpm2cpio
+need cpio cpio
+need pkg-config pkg-config
+need prometheus prometheus
 
 if [ "${1-}" != --quick ]; then
     need r-base-core Rscript
