@@ -189,16 +189,23 @@ def shown(results):
                       for column in columns)
 
 
-def main():
+def options_of(arguments):
+    """What is asked for: every way, unless some are named."""
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument("--budget", type=int, default=64, help="in MiB")
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--only", action="append", choices=WAYS)
     options.add_argument("--directory", default="/var/tmp")
-    options = options.parse_args()
+    options = options.parse_args(arguments)
+    options.only = options.only or list(WAYS)
+    return options
+
+
+def main():
+    options = options_of(sys.argv[1:])
     sys.path.insert(0, str(HERE.parent.parent / "tests" / "proof"))
     budget = options.budget << 20
-    results = {name: [] for name in options.only or WAYS}
+    results = {name: [] for name in options.only}
     with tempfile.TemporaryDirectory(dir=options.directory) as home:
         os.chdir(home)
         expected = make_files(2 * budget // 8)

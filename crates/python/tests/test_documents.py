@@ -30,6 +30,16 @@ def test_the_example(tmp_path):
     assert "64 MiB in a budget of 16 MiB" in printed and "as it should be" in printed
 
 
+def test_the_bench_runs_every_way_unless_some_are_named(tmp_path):
+    run(tmp_path, "-c", f"""
+import sys
+sys.path.insert(0, {str(HERE)!r})
+import bench
+assert bench.options_of([]).only == list(bench.WAYS)
+assert bench.options_of(["--only", "pool, by signal"]).only == ["pool, by signal"]
+""")
+
+
 @pytest.mark.parametrize("way", ["in_pool", "by_memmap", "by_hand"])
 def test_the_ways_of_the_bench(way, tmp_path):
     run(tmp_path, "-c", f"""
