@@ -78,7 +78,7 @@ def programs(folder, scale):
         "python": [PYTHON, "-c", SORT, str(int(700_000 * scale))],
         "sqlite": ["sqlite3", ":memory:", ".read script.sql"],
         "gcc": [compiler, "-quiet", "-fpreprocessed", "-O1", "source.ii", "-o", "/dev/null"],
-        "zstd": ["zstd", "-q", "-f", "--long=27", "-9", "-T1", "text", "-o", "text.zst"],
+        "zstd": ["zstd", "-q", "-f", "--long=27", "-3", "-T1", "text", "-o", "text.zst"],
         "sort": ["env", "LC_ALL=C", "sort", "--parallel=1", "-S", "2G", "lines", "-o", "sorted"],
     }
 

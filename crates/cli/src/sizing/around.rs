@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 pub const USUAL: Duration = Duration::from_nanos(4500);
 /// What it may be at most.
 const MOST: Duration = Duration::from_micros(60);
+/// What a program finds gone from the caches after a fault, which a loop that only faults does not:
+/// a sort in Python takes 4.5 us around each fault where such a loop takes 3.5.
+const CACHES: Duration = Duration::from_micros(1);
 /// How long that takes.
 const TIME: Duration = Duration::from_millis(200);
 const MEMORY: Bytes = Bytes(8 << 20);
@@ -53,7 +56,7 @@ fn of_pool(pool: &Pool) -> Option<Duration> {
     let (ns, faults) = (after.0 - before.0, after.1 - before.1);
     let inside = Duration::from_nanos((ns as f64 * BUCKET_PART) as u64);
     let around = elapsed.saturating_sub(inside).checked_div(faults.try_into().ok()?)?;
-    Some(around.min(MOST))
+    Some(around.min(MOST) + CACHES)
 }
 
 #[cfg(test)]
@@ -64,7 +67,7 @@ mod tests {
     fn it_takes_less_than_a_fault_of_a_disk() {
         for delivery in [Delivery::Signal, Delivery::Thread] {
             let around = measure(delivery);
-            assert!(around > Duration::ZERO && around <= MOST, "{delivery:?}: {around:?}");
+            assert!(around > Duration::ZERO && around <= MOST + CACHES, "{delivery:?}: {around:?}");
         }
     }
 }
