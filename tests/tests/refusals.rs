@@ -258,8 +258,9 @@ fn a_c_library_that_cannot_be_changed() {
 }
 
 /// A copy of the command and of a program where any user can reach them.
-fn public_copy() -> Room {
-    let path = std::env::temp_dir().join(format!("overspill-public.{}", std::process::id()));
+fn public_copy(name: &str) -> Room {
+    let name = format!("overspill-{name}.{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
     fs::create_dir_all(&path).unwrap();
     let room = Room { path };
     let home = binary(&SCRATCH).parent().unwrap();
@@ -283,7 +284,7 @@ fn where_addresses_are_few() {
     if overspill(&SCRATCH).is_none() {
         return;
     }
-    let room = public_copy();
+    let room = public_copy("few");
     let user = if is_root() { "setpriv --reuid=65534 --regid=65534 --clear-groups" } else { "" };
     let program = "import os, resource; b = bytearray(100 << 20)\n\
                    for i in range(0, len(b), 4096): b[i] = i % 251\n\
@@ -316,7 +317,7 @@ fn a_user_without_rights() {
     if overspill(&SCRATCH).is_none() {
         return;
     }
-    let room = public_copy();
+    let room = public_copy("user");
     let mut any_worked = false;
     for fault in ["thread", "signal", "auto"] {
         let mut command = if is_root() {

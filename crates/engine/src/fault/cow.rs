@@ -15,7 +15,7 @@ impl<B: Backing> Fault<B> {
     /// neighbours too, while the program writes to one after the other.
     pub(super) fn have_copied(&self, context: &mut FaultContext, page: PageIndex) -> Served {
         // 1. Pages of the budget, unless all others have ended, or have copies of their own.
-        let (mut most, _) = self.streams.folio(page);
+        let mut most = self.streams.next(page).upwards();
         context.frames.clear();
         if self.memory.is_sharing() {
             if let Err(served) = self.charge(context, most) {
@@ -57,7 +57,7 @@ impl<B: Backing> Fault<B> {
         self.memory.unshare(shared);
         self.stats.add(Counter::CowFault, 1);
         self.stats.add(Counter::CowPages, shared);
-        self.streams.advance(page, len, false);
+        self.streams.advance(page, len, false, false);
         // On an error the mapping has changed under the fault: the repeated access finds out.
         if unprotected.is_ok() { Served::Done } else { self.wake(range) }
     }

@@ -1,13 +1,13 @@
 //! Readahead: what else to bring in with a page that is missing.
 //!
 //! Along the address space: pages that follow a fault come in with it as a folio, longer each time,
-//! while a thread goes through memory in sequence ([`Streams`]). Around the slot: pages that left
-//! together lie together on the device, and are wanted together more often than not; those around a
-//! slot are read with it into the swap cache, more of them as they are touched, none while they are
-//! not ([`ReadaheadSize`]). Where there is room again for what has left, as another process has
-//! ended or much was freed, it comes back in runs as long as the buffers are, whatever is touched:
-//! a run of 64 takes two to three times as long as a page. Whether a slot has a page at all is
-//! looked up before a frame is taken for it.
+//! while a thread goes through memory in sequence, upwards or downwards ([`Streams`]). Around the
+//! slot: pages that left together lie together on the device, and are wanted together more often
+//! than not; those around a slot are read with it into the swap cache, more of them as they are
+//! touched, none while they are not ([`ReadaheadSize`]). Where there is room again for what has
+//! left, as another process has ended or much was freed, it comes back in runs as long as the
+//! buffers are, whatever is touched: a run of 64 takes two to three times as long as a page.
+//! Whether a slot has a page at all is looked up before a frame is taken for it.
 //!
 //! Locks: those of the swap cache, for a moment each.
 
@@ -160,7 +160,8 @@ impl ReadaheadSize {
 /// Recent streams of sequential faults: where each would go on, and how long its last folio was.
 ///
 /// A fault at the very page where a stream would go on doubles its folio, further while the pages
-/// come from a device; any other begins a stream of one page. So random access never brings in a
+/// come from a device; any other begins a stream of one page, which may go on upwards or downwards
+/// (a quicksort goes through its parts from both ends). So random access never brings in a
 /// neighbour, and sequential access soon brings in the most. Entries are chosen by the page, and
 /// races between threads cost a small folio.
 #[derive(Debug)]
@@ -170,7 +171,27 @@ pub struct Streams {
 }
 
 /// Streams remembered: some for each of a few dozen threads.
-const STREAMS: usize = 64;
+const STREAMS: usize = 128;
+
+/// What a fault is to bring in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Next {
+    /// Pages, with that of the fault.
+    pub pages: usize,
+    /// Whether they lie below it.
+    pub down: bool,
+    /// How many of the stream's last folio were read from a device ahead of need: they were wanted.
+    pub read_ahead: usize,
+}
+
+impl Next {
+    const ALONE: Next = Next { pages: 1, down: false, read_ahead: 0 };
+
+    /// How many come in if only those may that follow the page of the fault.
+    pub fn upwards(self) -> usize {
+        if self.down { 1 } else { self.pages }
+    }
+}
 
 impl Streams {
     /// With the longest folios that come in.
@@ -178,36 +199,46 @@ impl Streams {
         Streams { max, entries: [const { AtomicU64::new(0) }; STREAMS] }
     }
 
-    /// Bits for the length, the last of which says that the folio was read from a device.
-    const LEN_BITS: u32 = 8;
+    /// Bits beside the page: the length, whether the folio was read from a device, and whether the
+    /// stream goes downwards.
+    const BITS: u32 = 9;
+    const DOWN: u64 = 1 << 8;
     const FROM_DEVICE: u64 = 1 << 7;
+    const LEN: u64 = Self::FROM_DEVICE - 1;
 
     /// How streams hash: by the page they would go on with, so that both ends find the same entry.
     fn entry(&self, page: usize) -> &AtomicU64 {
-        &self.entries[(page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) % STREAMS]
+        &self.entries[(page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 57) % STREAMS]
     }
 
-    /// Pages to bring in for a fault on `page`, and how many of the stream's last folio were read
-    /// from a device ahead of need: they were wanted.
-    pub fn folio(&self, page: PageIndex) -> (usize, usize) {
+    /// What to bring in for a fault on `page`.
+    pub fn next(&self, page: PageIndex) -> Next {
         let entry = self.entry(page.0).load(Relaxed);
-        if entry >> Self::LEN_BITS != page.0 as u64 || entry == 0 {
-            return (1, 0);
+        if entry >> Self::BITS != page.0 as u64 || entry == 0 {
+            return Next::ALONE;
         }
-        let len = (entry & (Self::FROM_DEVICE - 1)) as usize;
+        let len = (entry & Self::LEN) as usize;
         let (max, read_ahead) = if entry & Self::FROM_DEVICE != 0 {
             (self.max.device, len - 1)
         } else {
             (self.max.memory, 0)
         };
-        ((2 * len).clamp(1, max), read_ahead)
+        Next { pages: (2 * len).clamp(1, max), down: entry & Self::DOWN != 0, read_ahead }
     }
 
-    /// `len` pages from `page` on came in, from a device or not.
-    pub fn advance(&self, page: PageIndex, len: usize, from_device: bool) {
-        let next = page.0 + len;
-        let flag = if from_device { Self::FROM_DEVICE } else { 0 };
-        self.entry(next).store((next as u64) << Self::LEN_BITS | flag | len as u64, Relaxed);
+    /// `len` pages from `page` on came in, from a device or not, of a stream that goes `down` or
+    /// up. A page by itself may begin one of either kind.
+    pub fn advance(&self, page: PageIndex, len: usize, from_device: bool, down: bool) {
+        let bits = len as u64 | if from_device { Self::FROM_DEVICE } else { 0 };
+        let note = |next: usize, flag: u64| {
+            self.entry(next).store((next as u64) << Self::BITS | flag | bits, Relaxed);
+        };
+        if len == 1 || !down {
+            note(page.0 + len, 0);
+        }
+        if let Some(below) = page.0.checked_sub(1).filter(|_| len == 1 || down) {
+            note(below, Self::DOWN);
+        }
     }
 
     /// The next fault on `page` brings in one page.
@@ -226,12 +257,13 @@ mod tests {
         let mut page = 1000;
         let mut lens = Vec::new();
         for from_device in [true, false].map(|from_device| [from_device; 8]).as_flattened() {
-            let (len, read_ahead) = streams.folio(PageIndex(page));
+            let Next { pages: len, down, read_ahead } = streams.next(PageIndex(page));
+            assert!(!down);
             assert_eq!(
                 read_ahead,
                 if lens.len() > 8 { 0 } else { lens.last().map_or(0, |len| len - 1) }
             );
-            streams.advance(PageIndex(page), len, *from_device);
+            streams.advance(PageIndex(page), len, *from_device, false);
             lens.push(len);
             page += len;
         }
@@ -241,13 +273,35 @@ mod tests {
             .map(|_| {
                 rng = rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let page = PageIndex((rng >> 40) as usize);
-                let (len, read_ahead) = streams.folio(page);
+                let Next { pages: len, down, read_ahead } = streams.next(page);
                 assert_eq!(read_ahead, 0);
-                streams.advance(page, len, false);
+                streams.advance(page, len, false, down);
                 len
             })
             .sum();
         assert!(random < 1010, "{random}");
+    }
+
+    #[test]
+    fn streams_go_downwards_as_well() {
+        let streams = Streams::new(Folios { memory: 16, device: 64 });
+        let (mut low, mut high, mut lens) = (1000, 9000, Vec::new());
+        // From both ends, in turn.
+        for _ in 0..6 {
+            let up = streams.next(PageIndex(low));
+            streams.advance(PageIndex(low), up.pages, false, up.down);
+            low += up.pages;
+            let down = streams.next(PageIndex(high));
+            streams.advance(PageIndex(high + 1 - down.pages), down.pages, true, down.down);
+            high -= down.pages;
+            assert_eq!((up.down, down.down), (false, down.pages > 1));
+            lens.push((up.pages, down.pages));
+        }
+        assert_eq!(lens, [(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (16, 32)]);
+        // At the first page there is nothing below.
+        streams.advance(PageIndex(0), 1, false, false);
+        streams.advance(PageIndex(0), 4, false, true);
+        assert_eq!(streams.next(PageIndex(1)).pages, 2);
     }
 
     #[test]

@@ -144,14 +144,19 @@ impl<B: Backing> Fault<B> {
         state: State,
         access: Access,
     ) -> Served {
-        let (wanted, read_ahead) = self.streams.folio(page);
-        self.stats.add(Counter::SwapRaHit, read_ahead as u64);
+        let next = self.streams.next(page);
+        self.stats.add(Counter::SwapRaHit, next.read_ahead as u64);
         // 1. Frames: as many as there are without waiting, or one.
-        if let Err(served) = self.charge(context, wanted) {
+        if let Err(served) = self.charge(context, next.pages) {
             return served;
         }
         // 2. Lock the run: the page, and neighbours whose content lies likewise.
-        let len = self.lock_run(page, state, context.frames.len());
+        let below = next.down.then(|| self.lock_below(page, context.frames.len())).flatten();
+        let down = below.is_some();
+        let (first, state, len) = below.unwrap_or_else(|| {
+            let most = if next.down { 1 } else { context.frames.len() };
+            (page, state, self.lock_run(page, state, most))
+        });
         if len == 0 {
             self.memory.frames.give_holes(&context.frames);
             return Served::Busy;
@@ -165,18 +170,42 @@ impl<B: Backing> Fault<B> {
             self.swap.keeps_copies(slot, soon, len)
         };
         let protect = !access.write && matches!(state, State::Stored(slot) if keeps(slot));
-        let loaded = self.install_run(context, page, state, len, protect);
+        let loaded = self.install_run(context, first, state, len, protect);
         context.installed = loaded.as_ref().map_or(0, |loaded| loaded.pages);
         self.memory.frames.give_holes(&context.frames[context.installed..]);
         // 4. Publish.
-        let served = self.publish_loaded(context, page, len, loaded);
+        let served = self.publish_loaded(context, first, len, loaded);
+        if down && context.installed < len {
+            // That of the fault is not there yet, and who waits for it is to ask again.
+            self.streams.forget(page);
+            return self.wake(self.memory.address_range(page.0..page.0 + 1));
+        }
         if served == Served::Done {
-            self.streams.advance(page, len, context.source == FaultSource::Device);
+            self.streams.advance(first, len, context.source == FaultSource::Device, down);
             if context.spent.len() >= (SPENT_IN_ALL / self.contexts.len()).clamp(1, SPENT_MAX) {
                 self.free_spent(context);
             }
         }
         served
+    }
+
+    /// Locks the pages below one, and that, where all of them are away in the same place; at most
+    /// `most`. The first, its state, and how many.
+    fn lock_below(&self, page: PageIndex, most: usize) -> Option<(PageIndex, State, usize)> {
+        let start = page.0 / EXTENT_PAGES * EXTENT_PAGES;
+        let first = PageIndex((page.0 + 1).saturating_sub(most).max(start));
+        let state = self.memory.words.load(first).state();
+        let is_away = !matches!(state, State::Resident(_) | State::Evicting(_) | State::Foreign);
+        if first == page || !is_away {
+            return None;
+        }
+        let whole = page.0 + 1 - first.0;
+        let len = self.lock_run(first, state, whole);
+        if len < whole || !self.memory.extents.is_accessible(first) {
+            self.memory.unlock_run(first.0, len);
+            return None;
+        }
+        Some((first, state, len))
     }
 
     /// What became of the run of a fault, which is given its new words, or left as it was.
