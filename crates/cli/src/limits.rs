@@ -15,14 +15,12 @@ pub fn make_room(overhead: Overhead) {
     for (resource, more) in [(Resource::As, overhead.addresses), (Resource::Data, overhead.data)] {
         let limit = getrlimit(resource);
         // The second way needs no right: then the program may raise its limit less far.
-        let ways = [limit.maximum.map(|most| most.saturating_add(more.0)), limit.maximum];
-        let raised = |most| Rlimit { current: raised(limit.current, more), maximum: most };
-        let _ = ways.into_iter().find(|most| setrlimit(resource, raised(*most)).is_ok());
+        let raised = |limit: Option<u64>| limit.map(|limit| limit.saturating_add(more.0));
+        let ways = [raised(limit.maximum), limit.maximum];
+        let _ = ways.into_iter().find(|most| {
+            setrlimit(resource, Rlimit { current: raised(limit.current), maximum: *most }).is_ok()
+        });
     }
-}
-
-fn raised(limit: Option<u64>, more: Bytes) -> Option<u64> {
-    limit.map(|limit| limit.saturating_add(more.0))
 }
 
 /// The window of managed addresses must fit under the limit; its size.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 pub const USUAL: Duration = Duration::from_nanos(4500);
 /// What it may be at most.
 const MOST: Duration = Duration::from_micros(60);
-/// What a program finds gone from the caches after a fault, which a loop that only faults does not:
-/// a sort in Python takes 4.5 us around each fault where such a loop takes 3.5.
+/// What a program finds gone from the caches after a fault, which a loop that only faults does not
+/// (ARCHITECTURE.md, "What one run tells of other budgets").
 const CACHES: Duration = Duration::from_micros(1);
 /// How long that takes.
 const TIME: Duration = Duration::from_millis(200);

@@ -12,8 +12,10 @@
 //! No lock: counts that are added to while spans move on may land in a span that is too late.
 
 use std::array::from_fn;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
-use std::sync::atomic::{AtomicI32, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release,
+};
 
 /// Spans of a level.
 const SPANS: u64 = 128;
