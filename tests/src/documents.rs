@@ -15,8 +15,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A line in a page that stands for any number of lines of output.
-const ANY_LINES: &str = "...";
+/// What stands in a page for any number of lines of output, or for the rest of a line.
+const ANY: &str = "...";
 /// Fewest words in which a mark can say why something is not run.
 const REASON_WORDS: usize = 3;
 /// Least length of a part of a sentence that tells something.
@@ -165,17 +165,26 @@ impl Mark {
 
 /// Whether a command printed what a page says: the same lines, with any numbers and units in them
 /// and any blanks between words. Lines that are alike then, one after the other, count once. A line
-/// `...` of the page stands for any lines.
+/// `...` of the page stands for any lines, and at the end of a line it stands for any words.
 pub fn same_output(page: &[String], printed: &str) -> bool {
     let page = without_numbers(page.iter().map(String::as_str));
     let printed = without_numbers(printed.lines());
     fn same(page: &[String], printed: &[String]) -> bool {
         match page {
             [] => printed.is_empty(),
-            [any, page @ ..] if any == ANY_LINES => {
+            [any, page @ ..] if any == ANY => {
                 (0..=printed.len()).any(|skipped| same(page, &printed[skipped..]))
             }
-            [line, page @ ..] => printed.first() == Some(line) && same(page, &printed[1..]),
+            [line, page @ ..] => match printed {
+                [] => false,
+                [first, printed @ ..] => same_line(line, first) && same(page, printed),
+            },
+        }
+    }
+    fn same_line(page: &str, printed: &str) -> bool {
+        match page.strip_suffix(ANY) {
+            Some(begin) => printed.starts_with(begin.trim_end()),
+            None => printed == page,
         }
     }
     same(&page, &printed)
@@ -371,6 +380,9 @@ mod tests {
         ));
         assert!(same_output(&page, "a 7 (1:1)\nleft 9 pages, 1 MiB/s\nend 10ms"));
         assert!(!same_output(&page, "a 7 (1:1)\nleft 9 pages, 1 MiB/s\nend"));
+        let page = lines("a 7 B ...\nb");
+        assert!(same_output(&page, "a 6 B (1:1)\nb") && same_output(&page, "a 0 B\nb"));
+        assert!(!same_output(&page, "b 7 B\nb") && !same_output(&page, "a 7 B\nc"));
     }
 
     #[test]
