@@ -215,6 +215,7 @@ impl Config {
             folio: self.folio,
             readahead_max: self.readahead_max,
             way_in: self.baselines.way_in,
+            ahead: self.baselines.ahead,
         }
     }
 

@@ -4,7 +4,8 @@
 //! The same code serves both deliveries ([`delivery`]). It allocates nothing, takes no lock that
 //! the program's own calls hold while they can fault, and touches no managed memory. Neighbouring
 //! pages come in beside the faulting one as a folio while a thread goes through memory in sequence
-//! ([`readahead`], [`folio`]), else not.
+//! ([`readahead`], [`folio`]), else not; and what a long sequence goes on to, by a thread beside
+//! ([`ahead`]).
 //!
 //! It owns the buffers that faults are served with, the stacks on which the program's threads run
 //! engine code, and the streams of sequential faults.
@@ -13,6 +14,7 @@
 //!
 //! Below it: reclaim, which a fault without a frame calls; swap, which loads pages; memory.
 
+mod ahead;
 mod context;
 mod cow;
 pub mod delivery;
@@ -32,6 +34,7 @@ use crate::reclaim::Reclaim;
 use crate::stats::Stats;
 use crate::swap::Swap;
 use crate::workingset::WorkingSet;
+use ahead::Waiting;
 use context::FaultContext;
 use folio::Folios;
 use overspill_os::backing::{AnonPrivate, Backing};
@@ -78,6 +81,7 @@ pub struct Fault<B = AnonPrivate> {
     contexts: Buffers<FaultContext>,
     stacks: EngineStacks,
     streams: Streams,
+    waiting: Waiting,
     readahead_size: ReadaheadSize,
     /// Way in from the swap cache: copying (0) or moving (1), by log2 of the run.
     way_in: [Choice; 7],
@@ -99,7 +103,8 @@ impl<B: Backing> Fault<B> {
     ) -> Result<Fault<B>, Errno> {
         let contexts = match settings.delivery {
             Delivery::Signal => 2 * cpu::available().clamp(2, 32),
-            Delivery::Thread => 1,
+            // One for the handler, one for what goes ahead of it.
+            Delivery::Thread => 1 + usize::from(settings.ahead),
         };
         let budget = memory.lease.account.budget() as usize;
         let folios = Folios::new(settings.folio, budget, contexts);
@@ -123,6 +128,7 @@ impl<B: Backing> Fault<B> {
             reclaim: reclaim.clone(),
             contexts,
             streams: Streams::new(folios),
+            waiting: Waiting::default(),
             readahead_size: ReadaheadSize::default(),
             way_in: std::array::from_fn(|_| Choice::default()),
             settings,

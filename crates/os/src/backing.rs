@@ -19,6 +19,8 @@ use std::ops::Range;
 pub trait Backing: Send + Sync + 'static {
     /// Installs copies of whole pages at `dst`, write-protected if `protect`; wakes who waits.
     fn install(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred;
+    /// The same, and wakes nobody.
+    fn install_quietly(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred;
     /// Installs a copy of frames of the arena, given by their addresses, write-protected if
     /// `protect`; wakes who waits.
     fn install_frames(&self, dst: usize, frames: Range<usize>, protect: bool) -> Transferred;
@@ -82,6 +84,10 @@ impl AnonPrivate {
 impl Backing for AnonPrivate {
     fn install(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred {
         self.uffd.copy(dst, pages, protect)
+    }
+
+    fn install_quietly(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred {
+        self.uffd.copy_quietly(dst, pages, protect)
     }
 
     fn install_frames(&self, dst: usize, frames: Range<usize>, protect: bool) -> Transferred {

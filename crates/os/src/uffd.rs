@@ -220,9 +220,17 @@ impl Uffd {
     }
 
     /// Installs copies of `len` bytes at `src` at `dst`, write-protected if `protect`, and wakes
-    /// who waits there.
-    fn copy_raw(&self, dst: usize, src: usize, len: usize, protect: bool) -> Transferred {
-        let mode = if protect { COPY_MODE_WP } else { 0 };
+    /// who waits there if `wake`.
+    fn copy_raw(
+        &self,
+        dst: usize,
+        src: usize,
+        len: usize,
+        protect: bool,
+        wake: bool,
+    ) -> Transferred {
+        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+        let mode = flag(protect, COPY_MODE_WP) | flag(!wake, MODE_DONTWAKE);
         let mut argument =
             Transfer { dst: dst as u64, src: src as u64, len: len as u64, mode, done: 0 };
         let result = self.ioctl(UFFDIO_COPY, &mut argument);
@@ -233,12 +241,18 @@ impl Uffd {
     /// who waits there.
     pub fn copy(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred {
         assert!(pages.len().is_multiple_of(PAGE_SIZE));
-        self.copy_raw(dst, pages.as_ptr() as usize, pages.len(), protect)
+        self.copy_raw(dst, pages.as_ptr() as usize, pages.len(), protect, true)
+    }
+
+    /// The same, and wakes nobody.
+    pub fn copy_quietly(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred {
+        assert!(pages.len().is_multiple_of(PAGE_SIZE));
+        self.copy_raw(dst, pages.as_ptr() as usize, pages.len(), protect, false)
     }
 
     /// As [`Uffd::copy`], with a source given by address: frames of the arena.
     pub fn copy_from(&self, dst: usize, src: Range<usize>, protect: bool) -> Transferred {
-        self.copy_raw(dst, src.start, src.len(), protect)
+        self.copy_raw(dst, src.start, src.len(), protect, true)
     }
 
     /// Maps the zero page over a range, and wakes who waits there.

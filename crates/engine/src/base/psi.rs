@@ -32,8 +32,9 @@ pub use shared::{JobPressure, clock_us};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Engine threads of a pool at most: the handler, the background thread and its workers.
-const THREADS_MAX: usize = 18;
+/// Engine threads of a pool at most: the handler, that ahead of streams, the background thread and
+/// its workers.
+const THREADS_MAX: usize = 19;
 /// Period of the averages, as the kernel's.
 const AVERAGED: Duration = Duration::from_secs(2);
 /// Shortest period of which `full` is told: a fault and what a thread does besides are shorter by

@@ -59,6 +59,8 @@ pub struct Wake {
     pub background: Sleeper,
     /// Threads that store pages ahead of need beside it.
     pub workers: Sleeper,
+    /// The thread that goes ahead of streams.
+    pub ahead: Sleeper,
     stop: AtomicBool,
 }
 
@@ -66,7 +68,8 @@ impl Wake {
     /// For so many workers.
     pub fn new(workers: usize) -> Wake {
         let stop = AtomicBool::new(false);
-        Wake { background: Sleeper::new(1), workers: Sleeper::new(workers), stop }
+        let [background, workers, ahead] = [1, workers, 1].map(Sleeper::new);
+        Wake { background, workers, ahead, stop }
     }
 
     /// How many workers there are.
@@ -84,5 +87,6 @@ impl Wake {
         self.stop.store(true, Release);
         self.background.wake();
         self.workers.wake();
+        self.ahead.wake();
     }
 }

@@ -19,6 +19,8 @@ use crate::slot::{Batching, SlotLock, SlotSettings};
 pub struct Baselines {
     /// `in`.
     pub way_in: WayIn,
+    /// `ahead`.
+    pub ahead: bool,
     /// `background`.
     pub background: bool,
     /// `reclaim.recheck`.
@@ -71,6 +73,7 @@ impl Default for Baselines {
     fn default() -> Baselines {
         Baselines {
             way_in: WayIn::default(),
+            ahead: true,
             background: true,
             reclaim_recheck: Recheck::default(),
             zswap_slots: TierSlots::default(),
@@ -140,6 +143,13 @@ pub static BASELINES: &[Setting<Baselines>] = &[
         WAY_IN,
         "Pages come in from the swap cache by UFFDIO_COPY or UFFDIO_MOVE only, rather than by \
          the way that is cheaper just now."
+    ),
+    setting!(
+        "ahead",
+        ahead,
+        SWITCH,
+        "Without it what comes next in a long sequence of pages on a device is read when the \
+         program comes to it, and not before by a thread beside it."
     ),
     setting!(
         "background",

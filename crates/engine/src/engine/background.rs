@@ -165,9 +165,22 @@ impl Engine {
         }
     }
 
+    /// The body of the thread that goes ahead of streams.
+    fn go_ahead_of_streams(&self) {
+        self.base.psi.note_engine_thread();
+        while !self.base.wake.has_stopped() {
+            beside::come_by();
+            if !self.fault.go_ahead() {
+                let has_stopped = || self.base.wake.has_stopped();
+                self.base.wake.ahead.sleep(|| if has_stopped() { SHORT_NAP } else { NAP });
+            }
+        }
+    }
+
     /// Starts the engine's threads: that which serves faults in thread delivery, that of the
-    /// background, and the workers. Those of the child of a fork wait until they are needed, where
-    /// none serves faults: most children execute a program, or end, before that.
+    /// background, that ahead of streams, and the workers. Those of the child of a fork wait until
+    /// they are needed, where none serves faults: most children execute a program, or end, before
+    /// that.
     pub(crate) fn start_threads(&'static self, is_child: bool) -> Result<(), Error> {
         let handler = (self.config.delivery == Delivery::Thread)
             .then(|| EngineThread::new(c"overspill", || self.fault.handle_faults()));
@@ -177,8 +190,10 @@ impl Engine {
         let background = EngineThread::new(c"overspill-bg", || self.reclaim_in_background());
         let worker = |_| EngineThread::new(c"overspill-wk", || self.store_in_background());
         let workers = (0..self.base.wake.worker_count()).map(worker);
-        let threads = handler.into_iter().chain([background]).chain(workers).collect();
-        beside::start(threads, nap).map_err(|_| Error::Thread)?;
+        let ahead = (self.config.baselines.ahead)
+            .then(|| EngineThread::new(c"overspill-ra", || self.go_ahead_of_streams()));
+        let threads = handler.into_iter().chain([background]).chain(ahead).chain(workers);
+        beside::start(threads.collect(), nap).map_err(|_| Error::Thread)?;
         let sibling = beside::sibling().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
         self.stats.set_engine(sibling);
         Ok(())

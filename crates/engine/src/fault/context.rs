@@ -22,6 +22,8 @@ pub struct FaultContext {
     pub source: FaultSource,
     /// How many pages it brought in.
     pub installed: usize,
+    /// Whether no thread waits for it.
+    pub is_ahead: bool,
     /// Pages as they come from a device, or out of a compressed copy.
     pub buffer: IoBuffer,
     /// A compressed page.
@@ -44,6 +46,7 @@ impl FaultContext {
             thread: 0,
             source: FaultSource::default(),
             installed: 0,
+            is_ahead: false,
             buffer: IoBuffer::new(folio.max(around))?,
             packed: PageRoom::new()?,
             decompressor: Decompressor::new(codecs)?,

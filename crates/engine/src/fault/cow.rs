@@ -57,7 +57,7 @@ impl<B: Backing> Fault<B> {
         self.memory.unshare(shared);
         self.stats.add(Counter::CowFault, 1);
         self.stats.add(Counter::CowPages, shared);
-        self.streams.advance(page, len, false, false);
+        self.streams.advance(page, (len, len), false, false);
         // On an error the mapping has changed under the fault: the repeated access finds out.
         if unprotected.is_ok() { Served::Done } else { self.wake(range) }
     }

@@ -52,6 +52,10 @@ impl<B: Backing> Fault<B> {
                 (page.0..page.0 + len).for_each(|page| self.swap.drop_cached_copy(PageIndex(page)));
                 self.install_cached(context, dst, frame, len, false)
             }
+            State::Stored(_) if context.is_ahead => {
+                self.load_run(context, page, len)?;
+                backing.install_quietly(dst, &context.buffer[..len << PAGE_SHIFT], protect)
+            }
             State::Stored(slot) if len == 1 && !self.swap.zswap.contains(slot) => {
                 match self.install_stored(context, slot, dst, protect)? {
                     // Somebody reads it just now: one operation is enough.
@@ -77,7 +81,9 @@ impl<B: Backing> Fault<B> {
                 self.swap.lru.remove(frame);
                 self.spend(context, frame);
             }
-            let _ = backing.wake(self.memory.address_range(page.0..page.0 + 1));
+            if !context.is_ahead {
+                let _ = backing.wake(self.memory.address_range(page.0..page.0 + 1));
+            }
             return Ok(Loaded { pages: 1, clean: false, foreign: false });
         }
         // Mappings changing, or gone: what was installed counts, the rest stays as it was.
@@ -111,7 +117,8 @@ impl<B: Backing> Fault<B> {
             _ => {}
         }
         context.source = FaultSource::Device;
-        let (at, around) = self.base.psi.stalled_for_device(|| self.read_around(context, slot))?;
+        let waits = !context.is_ahead;
+        let (at, around) = self.stalled_if(waits, || self.read_around(context, slot))?;
         self.stats.add(Counter::PgMajFault, 1);
         let page = page_mut(&mut context.buffer, at);
         let done = self.memory.frames.backing.install(dst, page, protect);
@@ -166,6 +173,11 @@ impl<B: Backing> Fault<B> {
         Ok(())
     }
 
+    /// Reads from a device, which the program `waits` for or not.
+    fn stalled_if<R>(&self, waits: bool, read: impl FnOnce() -> R) -> R {
+        if waits { self.base.psi.stalled_for_device(read) } else { read() }
+    }
+
     /// Reads a run of slots with one operation, each into its place in the buffer: places in
     /// order, between which nothing lies yet.
     fn read_apart(
@@ -177,11 +189,10 @@ impl<B: Backing> Fault<B> {
         // 1. Next to one another, up to the last place.
         let first = places[run.len - 1] + 1 - run.len;
         context.source = FaultSource::Device;
-        self.base
-            .psi
-            .stalled_for_device(|| self.swap.load_slots(run, &mut context.buffer, first))?;
-        self.stats.add(Counter::PgMajFault, 1);
-        self.stats.add(Counter::SwapRa, run.len as u64 - 1);
+        let waits = !context.is_ahead;
+        self.stalled_if(waits, || self.swap.load_slots(run, &mut context.buffer, first))?;
+        self.stats.add(Counter::PgMajFault, waits.into());
+        self.stats.add(Counter::SwapRa, run.len as u64 - u64::from(waits));
         // 2. Apart, first to last: none is moved over one that is still to be moved.
         for (i, place) in places.iter().enumerate().filter(|(i, place)| first + i != **place) {
             let start = (first + i) << PAGE_SHIFT;

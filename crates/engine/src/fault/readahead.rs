@@ -157,13 +157,15 @@ impl ReadaheadSize {
     }
 }
 
-/// Recent streams of sequential faults: where each would go on, and how long its last folio was.
+/// Recent streams of sequential faults: where each would go on, and how long its last folio was to
+/// be.
 ///
 /// A fault at the very page where a stream would go on doubles its folio, further while the pages
 /// come from a device; any other begins a stream of one page, which may go on upwards or downwards
 /// (a quicksort goes through its parts from both ends). So random access never brings in a
-/// neighbour, and sequential access soon brings in the most. Entries are chosen by the page, and
-/// races between threads cost a small folio.
+/// neighbour, and sequential access soon brings in the most. A folio that came in shorter than it
+/// was to be, as its pages lie in several places of a device, makes the next no shorter. Entries
+/// are chosen by the page, and races between threads cost a small folio.
 #[derive(Debug)]
 pub struct Streams {
     max: Folios,
@@ -199,12 +201,13 @@ impl Streams {
         Streams { max, entries: [const { AtomicU64::new(0) }; STREAMS] }
     }
 
-    /// Bits beside the page: the length, whether the folio was read from a device, and whether the
-    /// stream goes downwards.
-    const BITS: u32 = 9;
-    const DOWN: u64 = 1 << 8;
-    const FROM_DEVICE: u64 = 1 << 7;
-    const LEN: u64 = Self::FROM_DEVICE - 1;
+    /// Bits beside the page: how long the folio was and was to be, whether it was read from a
+    /// device, and whether the stream goes downwards.
+    const BITS: u32 = 2 * Self::LEN_BITS + 2;
+    const DOWN: u64 = 2 << (2 * Self::LEN_BITS);
+    const FROM_DEVICE: u64 = 1 << (2 * Self::LEN_BITS);
+    const LEN_BITS: u32 = 7;
+    const LEN: u64 = (1 << Self::LEN_BITS) - 1;
 
     /// How streams hash: by the page they would go on with, so that both ends find the same entry.
     fn entry(&self, page: usize) -> &AtomicU64 {
@@ -218,18 +221,26 @@ impl Streams {
             return Next::ALONE;
         }
         let len = (entry & Self::LEN) as usize;
+        let wanted = (entry >> Self::LEN_BITS & Self::LEN) as usize;
         let (max, read_ahead) = if entry & Self::FROM_DEVICE != 0 {
             (self.max.device, len - 1)
         } else {
             (self.max.memory, 0)
         };
-        Next { pages: (2 * len).clamp(1, max), down: entry & Self::DOWN != 0, read_ahead }
+        Next { pages: (2 * wanted).clamp(1, max), down: entry & Self::DOWN != 0, read_ahead }
     }
 
-    /// `len` pages from `page` on came in, from a device or not, of a stream that goes `down` or
-    /// up. A page by itself may begin one of either kind.
-    pub fn advance(&self, page: PageIndex, len: usize, from_device: bool, down: bool) {
-        let bits = len as u64 | if from_device { Self::FROM_DEVICE } else { 0 };
+    /// `len` pages from `page` on came in where `wanted` were to, from a device or not, of a stream
+    /// that goes `down` or up. A page by itself may begin one of either kind.
+    pub fn advance(
+        &self,
+        page: PageIndex,
+        (len, wanted): (usize, usize),
+        from_device: bool,
+        down: bool,
+    ) {
+        let lens = (wanted << Self::LEN_BITS | len) as u64;
+        let bits = lens | if from_device { Self::FROM_DEVICE } else { 0 };
         let note = |next: usize, flag: u64| {
             self.entry(next).store((next as u64) << Self::BITS | flag | bits, Relaxed);
         };
@@ -263,7 +274,7 @@ mod tests {
                 read_ahead,
                 if lens.len() > 8 { 0 } else { lens.last().map_or(0, |len| len - 1) }
             );
-            streams.advance(PageIndex(page), len, *from_device, false);
+            streams.advance(PageIndex(page), (len, len), *from_device, false);
             lens.push(len);
             page += len;
         }
@@ -275,7 +286,7 @@ mod tests {
                 let page = PageIndex((rng >> 40) as usize);
                 let Next { pages: len, down, read_ahead } = streams.next(page);
                 assert_eq!(read_ahead, 0);
-                streams.advance(page, len, false, down);
+                streams.advance(page, (len, len), false, down);
                 len
             })
             .sum();
@@ -289,19 +300,35 @@ mod tests {
         // From both ends, in turn.
         for _ in 0..6 {
             let up = streams.next(PageIndex(low));
-            streams.advance(PageIndex(low), up.pages, false, up.down);
+            streams.advance(PageIndex(low), (up.pages, up.pages), false, up.down);
             low += up.pages;
             let down = streams.next(PageIndex(high));
-            streams.advance(PageIndex(high + 1 - down.pages), down.pages, true, down.down);
+            let len = (down.pages, down.pages);
+            streams.advance(PageIndex(high + 1 - down.pages), len, true, down.down);
             high -= down.pages;
             assert_eq!((up.down, down.down), (false, down.pages > 1));
             lens.push((up.pages, down.pages));
         }
         assert_eq!(lens, [(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (16, 32)]);
         // At the first page there is nothing below.
-        streams.advance(PageIndex(0), 1, false, false);
-        streams.advance(PageIndex(0), 4, false, true);
+        streams.advance(PageIndex(0), (1, 1), false, false);
+        streams.advance(PageIndex(0), (4, 4), false, true);
         assert_eq!(streams.next(PageIndex(1)).pages, 2);
+    }
+
+    #[test]
+    fn a_folio_that_was_cut_short_shortens_none_after_it() {
+        let streams = Streams::new(Folios { memory: 16, device: 64 });
+        let (mut page, mut wanted) = (1000, Vec::new());
+        for most in [1, 2, 4, 3, 5, 1, 9] {
+            let next = streams.next(PageIndex(page));
+            let len = next.pages.min(most);
+            streams.advance(PageIndex(page), (len, next.pages), true, false);
+            page += len;
+            assert_eq!(streams.next(PageIndex(page)).read_ahead, len - 1);
+            wanted.push(next.pages);
+        }
+        assert_eq!(wanted, [1, 2, 4, 8, 16, 32, 64]);
     }
 
     #[test]

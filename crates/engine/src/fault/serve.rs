@@ -2,6 +2,7 @@
 
 use super::context::{FaultContext, SPENT_IN_ALL, SPENT_MAX};
 use super::install::Loaded;
+use super::readahead::Next;
 use super::settings::Delivery;
 use super::{Access, Fault, Served};
 use crate::base::seeded::{Bug, is_seeded};
@@ -137,7 +138,7 @@ impl<B: Backing> Fault<B> {
     }
 
     /// Brings in a page that is not resident, and its neighbours while the access is sequential.
-    fn load(
+    pub(super) fn load(
         &self,
         context: &mut FaultContext,
         page: PageIndex,
@@ -146,19 +147,26 @@ impl<B: Backing> Fault<B> {
     ) -> Served {
         let next = self.streams.next(page);
         self.stats.add(Counter::SwapRaHit, next.read_ahead as u64);
-        // 1. Frames: as many as there are without waiting, or one.
-        if let Err(served) = self.charge(context, next.pages) {
+        // 1. Frames for what can come in with it: as many as there are without waiting, or one.
+        if let Err(served) = self.charge(context, self.fitting(page, state, next)) {
             return served;
         }
         // 2. Lock the run: the page, and neighbours whose content lies likewise.
         let below = next.down.then(|| self.lock_below(page, context.frames.len())).flatten();
         let down = below.is_some();
-        let (first, state, len) = below.unwrap_or_else(|| {
+        let (first, state, mut len) = below.unwrap_or_else(|| {
             let most = if next.down { 1 } else { context.frames.len() };
             (page, state, self.lock_run(page, state, most))
         });
+        // What nobody has touched may be on its way out of the address space, or elsewhere.
+        if context.is_ahead && !self.memory.extents.is_accessible(first) {
+            self.memory.unlock_run(first.0, len);
+            len = 0;
+        }
+        // Others may want them before these are read.
+        self.memory.frames.give_holes(&context.frames[len..]);
+        context.frames.truncate(len);
         if len == 0 {
-            self.memory.frames.give_holes(&context.frames);
             return Served::Busy;
         }
         // 3. Load and install.
@@ -178,10 +186,16 @@ impl<B: Backing> Fault<B> {
         if down && context.installed < len {
             // That of the fault is not there yet, and who waits for it is to ask again.
             self.streams.forget(page);
+            if context.is_ahead {
+                return Served::Busy;
+            }
             return self.wake(self.memory.address_range(page.0..page.0 + 1));
         }
         if served == Served::Done {
-            self.streams.advance(first, len, context.source == FaultSource::Device, down);
+            let from_device = context.source == FaultSource::Device;
+            self.streams.advance(first, (len, next.pages), from_device, down);
+            let end = if next.down { first.0.checked_sub(1) } else { Some(first.0 + len) };
+            end.into_iter().for_each(|end| self.ask_ahead(context, next, end, access.write));
             if context.spent.len() >= (SPENT_IN_ALL / self.contexts.len()).clamp(1, SPENT_MAX) {
                 self.free_spent(context);
             }
@@ -189,14 +203,42 @@ impl<B: Backing> Fault<B> {
         served
     }
 
+    /// How many pages of those that are next in a stream can come in together, by what their words
+    /// say just now.
+    fn fitting(&self, page: PageIndex, state: State, next: Next) -> usize {
+        let peek = |page: PageIndex, fits: &dyn Fn(PageWord) -> bool| {
+            let word = self.memory.words.load(page);
+            let is_free = !word.is_locked() && self.memory.extents.is_accessible(page);
+            (is_free && fits(word)).then_some(word)
+        };
+        if !next.down {
+            return self.run_len(page, state, next.pages, peek);
+        }
+        // The longest run that ends with the page.
+        let mut first = self.first_below(page, next.pages);
+        while first < page {
+            let (state, whole) = (self.memory.words.load(first).state(), page.0 + 1 - first.0);
+            let len = if is_away(state) { self.run_len(first, state, whole, peek) } else { 1 };
+            if len == whole {
+                return whole;
+            }
+            first.0 += len;
+        }
+        1
+    }
+
+    /// The first of so many pages up to one, in its extent.
+    fn first_below(&self, page: PageIndex, pages: usize) -> PageIndex {
+        let start = page.0 / EXTENT_PAGES * EXTENT_PAGES;
+        PageIndex((page.0 + 1).saturating_sub(pages).max(start))
+    }
+
     /// Locks the pages below one, and that, where all of them are away in the same place; at most
     /// `most`. The first, its state, and how many.
     fn lock_below(&self, page: PageIndex, most: usize) -> Option<(PageIndex, State, usize)> {
-        let start = page.0 / EXTENT_PAGES * EXTENT_PAGES;
-        let first = PageIndex((page.0 + 1).saturating_sub(most).max(start));
+        let first = self.first_below(page, most);
         let state = self.memory.words.load(first).state();
-        let is_away = !matches!(state, State::Resident(_) | State::Evicting(_) | State::Foreign);
-        if first == page || !is_away {
+        if first == page || !is_away(state) {
             return None;
         }
         let whole = page.0 + 1 - first.0;
@@ -232,7 +274,7 @@ impl<B: Backing> Fault<B> {
             }
             Err(error) => {
                 self.memory.unlock_run(page.0, len);
-                if len > 1 {
+                if len > 1 || context.is_ahead {
                     // A neighbour may be the unreadable one: a read error reaches only its own
                     // reader.
                     self.streams.forget(page);
@@ -287,10 +329,30 @@ impl<B: Backing> Fault<B> {
         if self.memory.words.try_lock_if(page, |w| w.state() == state).is_none() {
             return 0;
         }
-        let end = (page.0 / EXTENT_PAGES + 1) * EXTENT_PAGES;
-        let max = max.min(end - page.0);
+        let max = max.min(EXTENT_PAGES - page.0 % EXTENT_PAGES);
         self.memory.extents.touch(page.0..page.0 + max);
         self.memory.note_extent(page);
+        self.run_len(page, state, max, |next, fits| {
+            let word = self.memory.words.try_lock_if(next, fits)?;
+            // Under its lock: who unmaps it takes access away before it waits for that lock.
+            if !self.memory.extents.is_accessible(next) {
+                self.memory.unlock_unchanged(next);
+                return None;
+            }
+            Some(word)
+        })
+    }
+
+    /// How many pages from `page` on, which is in `state`, come in together: up to `max` in its
+    /// extent, as far as each may be had: `have` says so, given which words fit.
+    fn run_len(
+        &self,
+        page: PageIndex,
+        state: State,
+        max: usize,
+        have: impl Fn(PageIndex, &dyn Fn(PageWord) -> bool) -> Option<PageWord>,
+    ) -> usize {
+        let max = max.min(EXTENT_PAGES - page.0 % EXTENT_PAGES);
         let (mut len, mut last) = (1, state);
         // The slot behind those that are read from a device.
         let mut behind = match state {
@@ -298,14 +360,8 @@ impl<B: Backing> Fault<B> {
             _ => None,
         };
         while len < max {
-            let next = PageIndex(page.0 + len);
-            let fits = |w: PageWord| self.follows(last, behind, w.state());
-            let Some(word) = self.memory.words.try_lock_if(next, fits) else { break };
-            // Under its lock: who unmaps it takes access away before it waits for that lock.
-            if !self.memory.extents.is_accessible(next) {
-                self.memory.unlock_unchanged(next);
-                break;
-            }
+            let fits = |word: PageWord| self.follows(last, behind, word.state());
+            let Some(word) = have(PageIndex(page.0 + len), &fits) else { break };
             last = word.state();
             if let Some(slot) = behind.filter(|slot| last == State::Stored(*slot)) {
                 behind = Some(slot.advance(1));
@@ -326,6 +382,11 @@ impl<B: Backing> Fault<B> {
             _ => lies_behind(last, next),
         }
     }
+}
+
+/// Whether a page in this state is to be brought in.
+fn is_away(state: State) -> bool {
+    !matches!(state, State::Resident(_) | State::Evicting(_) | State::Foreign)
 }
 
 /// Whether the content of a page in state `next` lies in the same place as that of a page in state

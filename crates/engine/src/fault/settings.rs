@@ -10,6 +10,8 @@ pub struct FaultSettings {
     /// Most pages read around one that is missing.
     pub readahead_max: usize,
     pub way_in: WayIn,
+    /// Whether a thread goes ahead of long streams.
+    pub ahead: bool,
 }
 
 /// How faults reach the engine.

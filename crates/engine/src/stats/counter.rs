@@ -150,6 +150,8 @@ counters! {
     SwapRa => "swap_ra",
     /// Pages of those that were wanted after all.
     SwapRaHit => "swap_ra_hit",
+    /// Pages that the thread ahead of long sequences brought in.
+    SwapAhead => "swap_ahead",
     /// Pages that were moved elsewhere from devices that were taken out of use.
     SwapoffPages => "swapoff_pages",
     /// Pages that were read for that.

@@ -247,6 +247,10 @@ impl Backing for SimulatedTables {
         )
     }
 
+    fn install_quietly(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred {
+        self.install(dst, pages, protect)
+    }
+
     fn install_frames(&self, dst: usize, frames: Range<usize>, protect: bool) -> Transferred {
         self.each_page(frames.len(), |at| {
             let mut tables = self.step();

@@ -39,6 +39,30 @@ const REMAPPED: Model = Model {
     ],
 };
 
+/// Pages come in ahead of the program, which reads, writes, gives up and moves them. One that came
+/// in where it was moved away would be a SIGSEGV of the model.
+const AHEAD: Model = Model {
+    world: || World::new(4, "out=drop,compressed=0", "ram:16M"),
+    begin: |world| {
+        (0..4).for_each(|page| world.write(page));
+        world.swap_out();
+    },
+    actors: &[
+        |world| {
+            world.live(0, 2);
+            world.live(1, 2);
+        },
+        |world| {
+            world.remap(3, 11);
+            world.write(11);
+            world.remap(11, 3);
+        },
+        |world| (0..2).for_each(|page| world.go_ahead(page, page == 0)),
+        |world| [2, 3, 11].into_iter().for_each(|page| world.go_ahead(page, false)),
+        |world| (0..2).for_each(|_| world.send_away(0..12, EvictTo::SwapOut)),
+    ],
+};
+
 /// All stands still for a fork, whose child goes soon.
 const FORKED: Model = Model {
     world: || World::new(2, "out=drop,zswap.keep=on,clean=on", "ram:16M"),
@@ -110,7 +134,7 @@ const WITHOUT_FRAMES: Model = Model {
 
 #[test]
 fn no_interleaving_meets_a_page_that_is_not_where_it_should_be() {
-    let models = [PINNED, REMAPPED, FORKED, SHARED, SHARED_TWICE, SHARED_LATE];
+    let models = [PINNED, REMAPPED, AHEAD, FORKED, SHARED, SHARED_TWICE, SHARED_LATE];
     models.into_iter().for_each(|model| model.finds_nothing(100));
     WITHOUT_FRAMES.finds_nothing(300);
 }

@@ -40,7 +40,7 @@ pub struct World {
 
 impl World {
     /// With so many pages; the settings and baselines are a list, the devices another one. Slots
-    /// and frames that are given back are the next to be taken.
+    /// and frames that are given back are the next to be taken. No fault leaves word of a stream.
     pub fn new(pages: usize, settings: &str, swap: &str) -> World {
         World::with_delivery(Delivery::Signal, pages, settings, swap)
     }
@@ -53,7 +53,7 @@ impl World {
             delivery,
             ..Config::default()
         };
-        apply(&mut config, "slot.cache=off,workers=1").unwrap();
+        apply(&mut config, "slot.cache=off,workers=1,ahead=off").unwrap();
         apply(&mut config, settings).unwrap();
         if !swap.is_empty() {
             config.swap = swap.parse::<SwapList>().unwrap().0;
@@ -196,6 +196,13 @@ impl World {
     /// Protects pages that nobody evicts.
     pub fn protect(&self, pages: Range<usize>) {
         self.backing().protect(self.addresses(pages)).unwrap();
+    }
+
+    /// Pages from one on come in ahead of a stream, to be read or written to; or of another stream
+    /// that waits.
+    pub fn go_ahead(&self, page: usize, write: bool) {
+        self.engine.fault.ask_ahead_of(PageIndex(self.first.0 + page), write);
+        self.engine.fault.go_ahead();
     }
 
     // ---- Reclaim ----
