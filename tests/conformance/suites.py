@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Test suites of others as judges: each by itself, and under `overspill run`.
 
-usage: suites.py go|python|stress [NAME...] [--fault signal|thread|both] [--memory SIZE]
+usage: suites.py git|go|python|stress [NAME...] [--fault signal|thread|both] [--memory SIZE]
                  [--timeout SECONDS] [--json FILE]
 
+git     scripts of git's own tests, such as t6500-gc, in the folder t of a git that was built from
+        its source: GIT_TESTS names that folder. Every test.
 go      packages of the standard library of the Go that is on the PATH, in their short form: every
         test and its parts. These programs are managed by signal only.
 python  modules of CPython's own tests (`python3 -m test`), where they are installed: every test.
@@ -35,6 +37,15 @@ REPOSITORY = os.path.dirname(os.path.dirname(HERE))
 DELIVERIES = ("signal", "thread")
 
 NAMES = {
+    "git": """t0005-signals t0021-conversion t0052-simple-ipc t0061-run-command
+        t0301-credential-cache t1006-cat-file t1050-large t1060-object-corruption
+        t1400-update-ref t1450-fsck t2080-parallel-checkout-basics t5300-pack-object
+        t5302-pack-index t5303-pack-corruption-resilience t5304-prune t5309-pack-delta-cycles
+        t5310-pack-bitmaps t5318-commit-graph t5319-multi-pack-index t5351-unpack-large-objects
+        t5500-fetch-pack t5526-fetch-submodules t5570-git-daemon t5601-clone t5616-partial-clone
+        t6500-gc t7004-tag t7006-pager t7400-submodule-basic t7519-status-fsmonitor
+        t7527-builtin-fsmonitor t7700-repack t7701-repack-unpack-unreachable
+        t7703-repack-geometric t7810-grep t7900-maintenance t9300-fast-import""",
     "go": """os os/exec os/signal os/user syscall runtime runtime/debug runtime/pprof runtime/trace
         sync sync/atomic time net net/http reflect bytes strings sort""",
     "python": """test_mmap test_signal test_subprocess test_os test_posix test_threading test_thread
@@ -57,6 +68,8 @@ NAMES = {
         zlib zombie""",
 }
 
+GIT_TESTS = os.environ.get("GIT_TESTS", "t")
+GIT_RESULT = re.compile(r"^(ok|not ok) (\d+.*)$", re.MULTILINE)
 GO_RESULT = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)
 
 
@@ -79,6 +92,19 @@ def run(command, seconds, directory):
         child.wait()
         output.seek(0)
         return status, output.read().decode(errors="replace")
+
+
+class Git:
+    """Each test of a script, by its line."""
+
+    def __init__(self, room):
+        # What scripts leave goes there, and nobody looks at how they are written.
+        os.environ.update(TEST_OUTPUT_DIRECTORY=room, GIT_TEST_CHAIN_LINT="0")
+
+    def results(self, name, prefix, seconds):
+        status, output = run([*prefix, "sh", f"./{name}.sh"], seconds, GIT_TESTS)
+        found = {test: verdict for verdict, test in GIT_RESULT.findall(output)}
+        return {**found, "exit status": str(status)}
 
 
 class Go:
@@ -136,7 +162,13 @@ class Stress:
         return {"exit status": str(status)}
 
 
-SUITES = {"go": (Go, "go"), "python": (Python, "python3"), "stress": (Stress, "stress-ng")}
+# The judge, and the program that it needs.
+SUITES = {
+    "git": (Git, os.path.join(GIT_TESTS, "helper", "test-tool")),
+    "go": (Go, "go"),
+    "python": (Python, "python3"),
+    "stress": (Stress, "stress-ng"),
+}
 
 
 def main():
