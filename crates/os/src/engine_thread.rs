@@ -5,6 +5,9 @@ use crate::signal::Blocked;
 use crate::tls;
 use crate::units::Errno;
 use std::ffi::CStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+use std::time::{Duration, Instant};
 
 /// Bytes of an engine thread's stack: deep enough for debug builds; touched lazily.
 const STACK_BYTES: usize = 256 << 10;
@@ -12,6 +15,10 @@ const STACK_BYTES: usize = 256 << 10;
 /// stack that is too small for them. How large they are it does not say, so larger stacks are
 /// tried, up to this: 4 GiB of addresses.
 const STACK_BYTES_MAX: usize = 4 << 30;
+
+/// How long a new thread is waited for: it may wait for a lock of the dynamic linker, which whoever
+/// starts it holds in the constructor of a library.
+const RUNS_BY: Duration = Duration::from_secs(1);
 
 /// What one thread of the engine is to run.
 pub struct EngineThread {
@@ -34,12 +41,22 @@ impl std::fmt::Debug for EngineThread {
     }
 }
 
+/// What a new thread is given, and where it says that it runs.
+struct Started {
+    thread: EngineThread,
+    runs: Arc<AtomicBool>,
+}
+
 /// Starts an engine thread of this process. It is born with all signals blocked, so that none of
 /// the program's handlers ever runs on it, and is the engine's from its first instruction: not
 /// through std, which allocates on a new thread before its body runs.
-pub(crate) fn spawn_here(started: EngineThread) -> Result<(), Errno> {
+///
+/// Returns when it runs. What is made for a thread before, a sanitizer may make under locks that
+/// it does not take at a fork: a child of a fork meanwhile would wait for them for ever.
+pub(crate) fn spawn_here(thread: EngineThread) -> Result<(), Errno> {
     let _blocked = Blocked::all();
-    let started = Box::into_raw(Box::new(started));
+    let runs = Arc::new(AtomicBool::new(false));
+    let started = Box::into_raw(Box::new(Started { thread, runs: runs.clone() }));
     // SAFETY: 1. the attributes live through the call; 2. `run` takes the box over, once, unless no
     // thread was made;
     // 3. the thread is detached: nobody joins it.
@@ -63,15 +80,25 @@ pub(crate) fn spawn_here(started: EngineThread) -> Result<(), Errno> {
         }
         failed
     };
-    if failed == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(failed)) }
+    if failed != 0 {
+        return Err(Errno::from_raw_os_error(failed));
+    }
+    let until = Instant::now() + RUNS_BY;
+    while !runs.load(Acquire) && Instant::now() < until {
+        rustix::thread::sched_yield();
+    }
+    Ok(())
 }
 
 extern "C" fn run(started: *mut libc::c_void) -> *mut libc::c_void {
     tls::mark_engine_thread();
     let _ = Blocked::all().suspend();
     // SAFETY: `spawn_here` gives this thread the box, and nobody else.
-    let started = unsafe { Box::from_raw(started.cast::<EngineThread>()) };
-    let _ = rustix::thread::set_name(started.name);
-    (started.body)();
+    let started = unsafe { Box::from_raw(started.cast::<Started>()) };
+    let Started { thread: EngineThread { name, body }, runs } = *started;
+    let _ = rustix::thread::set_name(name);
+    runs.store(true, Release);
+    drop(runs);
+    body();
     std::ptr::null_mut()
 }
