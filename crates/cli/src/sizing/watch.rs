@@ -1,7 +1,8 @@
 //! A job that is looked at while it runs: the most that it had, and a budget that goes along.
 //!
 //! A budget so small that pages leave tells what they would have needed. So it is a third of what
-//! there is, and grows with that.
+//! there is, and grows with that. Of a program that does little but wait in so little memory enough
+//! is known soon: it gets more, again and again, so that it comes to its end.
 
 use super::model::Measured;
 use crate::rundir::{RunDir, Tree};
@@ -17,6 +18,12 @@ const TIME_PART: u32 = 50;
 const PART: u64 = 3;
 /// The least that it has for what is managed.
 const LEAST: u64 = 8 << 20;
+/// How often all pages have come back when enough is known of a budget.
+const TURNS: u64 = 16;
+/// Of what is managed what a program gets then, if it waited half of the time.
+const MORE: u64 = 8;
+/// What a fault takes beside what the engine sees of it, at least.
+const AROUND: Duration = Duration::from_micros(5);
 
 /// What was seen so far.
 #[derive(Debug)]
@@ -26,13 +33,28 @@ pub struct Watch {
     budget: Bytes,
     managed: u64,
     unmanaged: u64,
+    /// What it has beyond a part of what is managed.
+    more: u64,
+    /// When enough was known the last time.
+    turn: Turn,
+    began: Instant,
     next: Instant,
+}
+
+/// How far a job had come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    refaults: u64,
+    waited: Duration,
+    elapsed: Duration,
 }
 
 impl Watch {
     /// Of a job that begins with this budget, which grows with the job if it `follows`.
     pub fn new(budget: Bytes, follows: bool) -> Watch {
-        Watch { follows, budget, managed: 0, unmanaged: 0, next: Instant::now() }
+        let began = Instant::now();
+        let turn = Turn::default();
+        Watch { follows, budget, managed: 0, unmanaged: 0, more: 0, turn, began, next: began }
     }
 
     /// What a budget begins with that goes along.
@@ -45,7 +67,8 @@ impl Watch {
     pub fn look(&mut self, run_dir: &mut RunDir, set: impl FnOnce(Bytes)) -> Duration {
         let began = Instant::now();
         if began >= self.next {
-            if let Some(budget) = self.note(&run_dir.now(crate::control::job::lives).total) {
+            let now = run_dir.now(crate::control::job::lives).total;
+            if let Some(budget) = self.note(&now, self.began.elapsed()) {
                 set(budget);
             }
             self.next = began + EVERY.max(began.elapsed() * TIME_PART);
@@ -54,10 +77,14 @@ impl Watch {
     }
 
     /// Notes how much there is; the budget that there is to be from now on, if it is another.
-    fn note(&mut self, now: &Snapshot) -> Option<Bytes> {
+    fn note(&mut self, now: &Snapshot, elapsed: Duration) -> Option<Bytes> {
         self.managed = self.managed.max(content(now));
         self.unmanaged = self.unmanaged.max(now.get(Counter::UnmanagedBytes));
-        let wanted = self.unmanaged.saturating_add((self.managed / PART).max(LEAST));
+        if self.thrashes(now, elapsed) {
+            self.more += self.managed / MORE;
+        }
+        let part = (self.managed / PART).max(LEAST) + self.more;
+        let wanted = self.unmanaged.saturating_add(part);
         // By whole steps, so that what grows slowly is not told again and again.
         let wanted = Bytes(wanted.next_multiple_of(1 << 20));
         let grows = self.follows && wanted > self.budget;
@@ -65,6 +92,21 @@ impl Watch {
             self.budget = wanted;
             wanted
         })
+    }
+
+    /// Whether all pages have come back often enough since this was asked last, and the job waited
+    /// for that half of the time.
+    fn thrashes(&mut self, now: &Snapshot, elapsed: Duration) -> bool {
+        let faults = u32::try_from(now.get(Counter::PgFault)).unwrap_or(u32::MAX);
+        let waited = Duration::from_nanos(now.latency.all().total_ns()) + AROUND * faults;
+        let here = Turn { refaults: now.get(Counter::RefaultSeen), waited, elapsed };
+        let since = std::mem::replace(&mut self.turn, here);
+        let pages = self.managed / PAGE_SIZE as u64;
+        if here.refaults.saturating_sub(since.refaults) < TURNS * pages.max(1) {
+            self.turn = since;
+            return false;
+        }
+        waited.saturating_sub(since.waited) * 2 >= elapsed.saturating_sub(since.elapsed)
     }
 
     /// What was seen of a job that has ended.
@@ -105,7 +147,7 @@ fn peak(process: &Snapshot) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overspill::stats::Stats;
+    use overspill::stats::{FaultSource, Stats};
 
     #[test]
     fn a_budget_goes_along_with_what_there_is() {
@@ -116,7 +158,7 @@ mod tests {
                 [(Counter::ResidentPages, resident), (Counter::CompressedPages, compressed)];
             pages.iter().for_each(|(counter, mib)| stats.set(*counter, mib << 8));
             stats.set(Counter::UnmanagedBytes, unmanaged << 20);
-            watch.note(&stats.snapshot()).map(|budget| budget.0 >> 20)
+            watch.note(&stats.snapshot(), EVERY).map(|budget| budget.0 >> 20)
         };
         assert_eq!([note(5, 0, 2), note(40, 50, 2), note(40, 80, 2)], [None, Some(32), Some(42)]);
         assert_eq!([note(10, 0, 2), note(40, 80, 9)], [None, Some(49)]);
@@ -124,6 +166,26 @@ mod tests {
         let figures = [measured.budget, measured.managed, measured.unmanaged].map(|b| b.0 >> 20);
         assert_eq!(figures, [49, 120, 9]);
         let mut fixed = Watch::new(Bytes(1 << 24), false);
-        assert_eq!(fixed.note(&stats.snapshot()), None);
+        assert_eq!(fixed.note(&stats.snapshot(), EVERY), None);
+    }
+
+    #[test]
+    fn who_only_waits_gets_more_and_who_computes_does_not() {
+        let stats = Stats::anonymous().unwrap();
+        stats.set(Counter::ResidentPages, 96 << 8);
+        let mut watch = Watch::new(Watch::first(), true);
+        let turn = TURNS * (96 << 8);
+        let mut note = |refaults: u64, faults_of_10_us: u64, at: u64| {
+            stats.add(Counter::RefaultSeen, refaults);
+            stats.add(Counter::PgFault, faults_of_10_us);
+            (0..faults_of_10_us).for_each(|_| stats.fault_ns(FaultSource::Compressed, 5_000));
+            watch.note(&stats.snapshot(), Duration::from_secs(at)).map(|budget| budget.0 >> 20)
+        };
+        assert_eq!(note(0, 0, 0), Some(32));
+        // 2 of 3 s, but not often enough; and often enough.
+        assert_eq!([note(turn - 1, 200_000, 3), note(1, 0, 3)], [None, Some(44)]);
+        // Each page came back often, in 2 of 10 s.
+        assert_eq!([note(turn, 200_000, 13), note(turn - 1, 200_000, 16)], [None; 2]);
+        assert_eq!(note(1, 0, 16), Some(56));
     }
 }

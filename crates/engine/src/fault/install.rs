@@ -117,8 +117,7 @@ impl<B: Backing> Fault<B> {
             _ => {}
         }
         context.source = FaultSource::Device;
-        let waits = !context.is_ahead;
-        let (at, around) = self.stalled_if(waits, || self.read_around(context, slot))?;
+        let (at, around) = self.base.psi.stalled_for_device(|| self.read_around(context, slot))?;
         self.stats.add(Counter::PgMajFault, 1);
         let page = page_mut(&mut context.buffer, at);
         let done = self.memory.frames.backing.install(dst, page, protect);
@@ -173,11 +172,6 @@ impl<B: Backing> Fault<B> {
         Ok(())
     }
 
-    /// Reads from a device, which the program `waits` for or not.
-    fn stalled_if<R>(&self, waits: bool, read: impl FnOnce() -> R) -> R {
-        if waits { self.base.psi.stalled_for_device(read) } else { read() }
-    }
-
     /// Reads a run of slots with one operation, each into its place in the buffer: places in
     /// order, between which nothing lies yet.
     fn read_apart(
@@ -190,7 +184,8 @@ impl<B: Backing> Fault<B> {
         let first = places[run.len - 1] + 1 - run.len;
         context.source = FaultSource::Device;
         let waits = !context.is_ahead;
-        self.stalled_if(waits, || self.swap.load_slots(run, &mut context.buffer, first))?;
+        let mut read = || self.swap.load_slots(run, &mut context.buffer, first);
+        if waits { self.base.psi.stalled_for_device(read) } else { read() }?;
         self.stats.add(Counter::PgMajFault, waits.into());
         self.stats.add(Counter::SwapRa, run.len as u64 - u64::from(waits));
         // 2. Apart, first to last: none is moved over one that is still to be moved.
