@@ -175,10 +175,9 @@ pub fn same_output(page: &[String], printed: &str) -> bool {
             [any, page @ ..] if any == ANY => {
                 (0..=printed.len()).any(|skipped| same(page, &printed[skipped..]))
             }
-            [line, page @ ..] => match printed {
-                [] => false,
-                [first, printed @ ..] => same_line(line, first) && same(page, printed),
-            },
+            [line, page @ ..] => printed
+                .split_first()
+                .is_some_and(|(first, printed)| same_line(line, first) && same(page, printed)),
         }
     }
     fn same_line(page: &str, printed: &str) -> bool {

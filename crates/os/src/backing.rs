@@ -83,11 +83,11 @@ impl AnonPrivate {
 
 impl Backing for AnonPrivate {
     fn install(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred {
-        self.uffd.copy(dst, pages, protect)
+        self.uffd.copy(dst, pages, protect, true)
     }
 
     fn install_quietly(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred {
-        self.uffd.copy_quietly(dst, pages, protect)
+        self.uffd.copy(dst, pages, protect, false)
     }
 
     fn install_frames(&self, dst: usize, frames: Range<usize>, protect: bool) -> Transferred {

@@ -51,8 +51,9 @@ struct Started {
 /// the program's handlers ever runs on it, and is the engine's from its first instruction: not
 /// through std, which allocates on a new thread before its body runs.
 ///
-/// Returns when it runs. What is made for a thread before, a sanitizer may make under locks that
-/// it does not take at a fork: a child of a fork meanwhile would wait for them for ever.
+/// Returns when it runs, or after [`RUNS_BY`]. What is made for a thread before, a sanitizer may
+/// make under locks that it does not take at a fork: a child of a fork meanwhile would wait for
+/// them for ever.
 pub(crate) fn spawn_here(thread: EngineThread) -> Result<(), Errno> {
     let _blocked = Blocked::all();
     let runs = Arc::new(AtomicBool::new(false));

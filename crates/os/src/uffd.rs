@@ -238,19 +238,13 @@ impl Uffd {
     }
 
     /// Installs a copy of `pages` (whole pages) at `dst`, write-protected if `protect`, and wakes
-    /// who waits there.
-    pub fn copy(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred {
+    /// who waits there if `wake`.
+    pub fn copy(&self, dst: usize, pages: &[u8], protect: bool, wake: bool) -> Transferred {
         assert!(pages.len().is_multiple_of(PAGE_SIZE));
-        self.copy_raw(dst, pages.as_ptr() as usize, pages.len(), protect, true)
+        self.copy_raw(dst, pages.as_ptr() as usize, pages.len(), protect, wake)
     }
 
-    /// The same, and wakes nobody.
-    pub fn copy_quietly(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred {
-        assert!(pages.len().is_multiple_of(PAGE_SIZE));
-        self.copy_raw(dst, pages.as_ptr() as usize, pages.len(), protect, false)
-    }
-
-    /// As [`Uffd::copy`], with a source given by address: frames of the arena.
+    /// As [`Uffd::copy`], which wakes, with a source given by address: frames of the arena.
     pub fn copy_from(&self, dst: usize, src: Range<usize>, protect: bool) -> Transferred {
         self.copy_raw(dst, src.start, src.len(), protect, true)
     }
@@ -444,7 +438,7 @@ mod tests {
         }
         for page in 0..PAGES {
             assert_eq!(
-                uffd.copy(src + page * PAGE_SIZE, &[page as u8 + 1; PAGE_SIZE], false).stop,
+                uffd.copy(src + page * PAGE_SIZE, &[page as u8 + 1; PAGE_SIZE], false, true).stop,
                 None
             );
         }
@@ -465,7 +459,7 @@ mod tests {
             assert_eq!(out, [page as u8 + 1; PAGE_SIZE]);
         }
         // A page that is in the way, and a hole, are what they are.
-        assert_eq!(uffd.copy(src, &[1; PAGE_SIZE], false).stop, None);
+        assert_eq!(uffd.copy(src, &[1; PAGE_SIZE], false, true).stop, None);
         let stopped = |stop| Transferred { bytes: 0, stop: Some(stop) };
         assert_eq!(
             uffd.move_pages(dst + 2 * PAGE_SIZE, pages(src, 0, 1), false),

@@ -81,7 +81,7 @@ impl SignalFaults for Server {
                 let source = from.start + (at - self.pages.start);
                 self.uffd.move_pages(at, source..source + PAGE_SIZE, false)
             }
-            None => self.uffd.copy(at, &self.page, false),
+            None => self.uffd.copy(at, &self.page, false, true),
         };
         if done.bytes == PAGE_SIZE { Outcome::Served } else { Outcome::Failed }
     }
@@ -105,7 +105,7 @@ fn bare(moved: bool) -> Result<f64, Errno> {
     let from = moved.then(map).transpose()?;
     let page = [7; PAGE_SIZE];
     if let Some(from) = &from {
-        from.clone().step_by(PAGE_SIZE).for_each(|at| _ = uffd.copy(at, &page, false));
+        from.clone().step_by(PAGE_SIZE).for_each(|at| _ = uffd.copy(at, &page, false, true));
     }
     // Who serves is never given back; each measurement has a process of its own, so that this is a
     // few KiB once.

@@ -8,7 +8,7 @@ use overspill::stats::Counter;
 use overspill::units::{Bytes, PAGE_SIZE};
 use std::time::{Duration, Instant};
 
-/// Where it cannot be measured.
+/// Where it cannot be measured, or is not yet.
 pub const USUAL: Duration = Duration::from_nanos(4500);
 /// What it may be at most.
 const MOST: Duration = Duration::from_micros(60);

@@ -4,6 +4,7 @@
 //! there is, and grows with that. Of a program that does little but wait in so little memory enough
 //! is known soon: it gets more, again and again, so that it comes to its end.
 
+use super::around::USUAL;
 use super::model::Measured;
 use crate::rundir::{RunDir, Tree};
 use overspill::stats::{Counter, Snapshot};
@@ -22,8 +23,6 @@ const LEAST: u64 = 8 << 20;
 const TURNS: u64 = 16;
 /// Of what is managed what a program gets then, if it waited half of the time.
 const MORE: u64 = 8;
-/// What a fault takes beside what the engine sees of it, at least.
-const AROUND: Duration = Duration::from_micros(5);
 
 /// What was seen so far.
 #[derive(Debug)]
@@ -97,8 +96,8 @@ impl Watch {
     /// Whether all pages have come back often enough since this was asked last, and the job waited
     /// for that half of the time.
     fn thrashes(&mut self, now: &Snapshot, elapsed: Duration) -> bool {
-        let faults = u32::try_from(now.get(Counter::PgFault)).unwrap_or(u32::MAX);
-        let waited = Duration::from_nanos(now.latency.all().total_ns()) + AROUND * faults;
+        let faults = now.get(Counter::PgFault) as f64;
+        let waited = Duration::from_nanos(now.latency.all().total_ns()) + USUAL.mul_f64(faults);
         let here = Turn { refaults: now.get(Counter::RefaultSeen), waited, elapsed };
         let since = std::mem::replace(&mut self.turn, here);
         let pages = self.managed / PAGE_SIZE as u64;

@@ -53,6 +53,7 @@ impl<B: Backing> Fault<B> {
                 self.install_cached(context, dst, frame, len, false)
             }
             State::Stored(_) if context.is_ahead => {
+                // Also a page alone: around its slot nothing more is to be read.
                 self.load_run(context, page, len)?;
                 backing.install_quietly(dst, &context.buffer[..len << PAGE_SHIFT], protect)
             }
