@@ -41,7 +41,9 @@ fn memory_that_is_not_managed_counts() {
     let args = ["--memory", "48M", "--", shown(&program), "48", "20", "64"];
     both("unmanaged", &args, TIME_LIMIT, |fault, outcome, report| {
         assert_eq!(outcome.status, 0, "{fault}: {outcome:?}");
-        assert!(report.total("unmanaged_bytes") > 20 << 20, "{fault}: it is told");
+        // The program ends as soon as it is within the budget: its last measure may have been taken
+        // with up to the tolerance of its 20 MiB still to be touched.
+        assert!(report.total("unmanaged_bytes") > 18 << 20, "{fault}: it is told");
         report.check(true);
     });
 }
