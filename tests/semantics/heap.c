@@ -37,11 +37,17 @@ static void alignments(void)
     free(v);
     free(pv);
     wrong = 0;
-    for (size_t size = 1; size < 5000; size++) {
-        void *p = malloc(size);
-        wrong += (uintptr_t)p % (size < 16 ? 8 : 16) != 0 || malloc_usable_size(p) < size;
+    /* Runtimes keep four bits of their own in pointers to blocks of any size. */
+    for (size_t size = 0; size < 5000; size++) {
+        void *p = malloc(size), *q = calloc(1, size), *r = realloc(malloc(size + 100), size + 1),
+             *s = memalign(1, size);
+        wrong += ((uintptr_t)p | (uintptr_t)q | (uintptr_t)r | (uintptr_t)s) % 16 != 0;
+        wrong += malloc_usable_size(p) < size || malloc_usable_size(r) < size + 1;
         memset(p, 1, malloc_usable_size(p));
         free(p);
+        free(q);
+        free(r);
+        free(s);
     }
     check(wrong == 0, "malloc aligns, and all of the usable size can be used: %d wrong", wrong);
 }
@@ -99,6 +105,10 @@ static void refusals(void)
     check(REFUSED(calloc(absurd, 3)), "calloc whose product overflows: ENOMEM");
     check(REFUSED(calloc(absurd / 16, 16)), "calloc of half the numbers there are: ENOMEM");
     check(REFUSED(memalign(64, absurd)), "memalign of PTRDIFF_MAX bytes: ENOMEM");
+    check(REFUSED(memalign(absurd, 1)) && REFUSED(aligned_alloc(absurd + 1, 1)),
+          "memalign and aligned_alloc to half of all addresses: ENOMEM");
+    errno = 0;
+    check(memalign(absurd + 2, 1) == NULL && errno == EINVAL, "memalign to more: EINVAL");
     void *p = malloc(100000), *untouched = p;
     stamp(p, 100000, 8);
     check(REFUSED(realloc(hidden(p), absurd)), "realloc to PTRDIFF_MAX bytes: ENOMEM");

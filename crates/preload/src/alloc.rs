@@ -26,9 +26,9 @@ pub mod entries;
 pub mod large;
 pub mod loader;
 
-/// Alignment of every block: 8, and 16 where a block has more than 8 bytes, as is enough for what
-/// fits into it.
-const ALIGN_MIN: usize = 8;
+/// Alignment of every block, and the bytes that it has at least: mimalloc aligns less what is
+/// smaller. Runtimes keep bits of their own in pointers to blocks of any size.
+const ALIGN_MIN: usize = 16;
 
 /// Set when mimalloc may be used: after the constructor.
 static READY: AtomicBool = AtomicBool::new(false);
@@ -105,6 +105,7 @@ fn allocate_managed(size: usize, align: usize, zeroed: bool) -> *mut c_void {
     if size >= large::LARGE_MIN && align <= PAGE_SIZE {
         return checked(large::alloc(size).cast());
     }
+    let size = size.max(ALIGN_MIN);
     // SAFETY: the gate has been passed; the alignment is a power of two.
     checked(unsafe {
         match (zeroed, align <= ALIGN_MIN) {
@@ -228,7 +229,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
             }
             None if size < large::LARGE_MIN && is_mimalloc(block) => {
                 // SAFETY: mimalloc's block, inside the gate.
-                return checked(unsafe { mi::mi_realloc(block, size) });
+                return checked(unsafe { mi::mi_realloc(block, size.max(ALIGN_MIN)) });
             }
             _ => {}
         }
@@ -277,11 +278,9 @@ pub unsafe extern "C" fn reallocarray(
 /// memalign(3): an alignment that is no power of two is raised to the next one, as glibc does.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
-    match align
-        .max(ALIGN_MIN)
-        .checked_next_power_of_two()
-        .filter(|align| *align <= isize::MAX as usize)
-    {
+    match align.max(ALIGN_MIN).checked_next_power_of_two() {
+        // No block can be aligned to half of all addresses.
+        Some(align) if align > isize::MAX as usize => checked(std::ptr::null_mut()),
         Some(align) => allocate(size, align, false),
         None => {
             set_errno(Errno::INVAL);
