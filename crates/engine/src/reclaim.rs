@@ -128,8 +128,9 @@ pub struct Reclaim<B = AnonPrivate> {
     killing: AtomicBool,
     /// How many pages had left when writeback found nothing to do, last.
     written_back: AtomicU64,
-    /// Way out: moving (0) or protecting and dropping (1), for dense runs.
-    way_out: Choice,
+    /// Way out, by where it leads ([`EvictTo`]): moving (0) or protecting and dropping (1), for
+    /// dense runs.
+    ways_out: [Choice; 2],
     /// The first hand of the clock.
     clock_hand: AtomicUsize,
     /// Whether something writes to memory past the page tables.
@@ -180,7 +181,7 @@ impl<B: Backing> Reclaim<B> {
             oom_progress: OomProgress::default(),
             killing: AtomicBool::new(false),
             written_back: AtomicU64::new(0),
-            way_out: Choice::default(),
+            ways_out: Default::default(),
             clock_hand: AtomicUsize::new(0),
             dma_seen: AtomicBool::new(false),
             settings,

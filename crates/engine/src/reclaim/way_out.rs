@@ -62,7 +62,7 @@ impl<B: Backing> Reclaim<B> {
         let only_move = self.only_move();
         EvictPlan {
             only_move,
-            moves: only_move || runs_move && self.prefers_move(),
+            moves: only_move || runs_move && self.prefers_move(to),
             // What cannot be moved has no other way.
             to: if only_move { EvictTo::SwapOut } else { to },
             spares_shared: self.memory.is_sharing(),
@@ -78,10 +78,10 @@ impl<B: Backing> Reclaim<B> {
     }
 
     /// Whether dense runs are moved just now.
-    fn prefers_move(&self) -> bool {
+    fn prefers_move(&self, to: EvictTo) -> bool {
         self.settings.way_out == WayOut::Auto
             && self.memory.frames.backing.can_move()
-            && self.way_out.pick() == 0
+            && self.ways_out[to as usize].pick() == 0
     }
 
     /// Whether an extent has pages that can leave like that.
@@ -270,7 +270,8 @@ impl<B: Backing> Reclaim<B> {
         if count > 0 && !is_seeded(Bug::MovedUnsettled) {
             backing.settle();
         }
-        self.way_out.record(0, start.elapsed().as_nanos() as u64, count);
+        let ns = start.elapsed().as_nanos() as u64;
+        self.ways_out.iter().for_each(|choice| choice.record(0, ns, count));
         (count, done.stop)
     }
 
@@ -402,8 +403,10 @@ impl<B: Backing> Reclaim<B> {
         if !is_seeded(Bug::NotSettled) {
             self.memory.frames.backing.settle();
         }
-        let protect_ns = started.elapsed().as_nanos() as u64;
-        // 2. Store from where they are; for the swap cache, in the frames that they own.
+        let mut ns = started.elapsed().as_nanos() as u64;
+        // 2. Store from where they are; for the swap cache, in the frames that they own. What moves
+        //    is stored as well, but not copied for the swap cache.
+        let started = Instant::now();
         match to {
             EvictTo::SwapOut => {
                 self.swap.store_batch(batch, |pick, out| self.read_evicting(pick, out));
@@ -419,6 +422,7 @@ impl<B: Backing> Reclaim<B> {
             // Nobody writes to them any more. There is memory twice for a moment, that of a batch.
             let Batch { picks, buffer, .. } = &mut *batch;
             picks.iter().for_each(|pick| self.fill_own_frame(pick, buffer));
+            ns += started.elapsed().as_nanos() as u64;
         }
         if is_seeded(Bug::PublishBeforeDrop) {
             self.publish_evicted(batch, to);
@@ -427,7 +431,8 @@ impl<B: Backing> Reclaim<B> {
         let started = Instant::now();
         self.memory.frames.backing.drop_pages(&batch.ranges).expect("dropping managed pages");
         let count = batch.picks.len();
-        self.way_out.record(1, protect_ns + started.elapsed().as_nanos() as u64, count);
+        ns += started.elapsed().as_nanos() as u64;
+        self.ways_out[to as usize].record(1, ns, count);
         // 5. Publish where they are now.
         if !is_seeded(Bug::PublishBeforeDrop) {
             self.publish_evicted(batch, to);

@@ -258,7 +258,8 @@ counters! {
     InMoved => "in_moved",
     /// Pages that would not move (pinned for DMA, or shared after a fork).
     MoveBusy => "move_busy",
-    /// Pages written to a device because the compressed tier had no room or they did not compress.
+    /// Pages written to a device because the compressed tier had no room, or they did not compress,
+    /// or came after many that did not.
     CompressRefused => "zswap_reject",
     /// Device writes that failed.
     WriteErrors => "swap_write_errors",

@@ -84,12 +84,44 @@ pub struct Batch {
     pub(super) refused: bool,
     /// Devices have room for what the tier does not take, although it has slots of its own.
     pub(super) backed: bool,
+    /// Which pages compression is tried with, where devices take the others.
+    pub(super) tries: Tries,
     /// By density ([`crate::workingset::tier_size::Density`]).
     pub(super) compressors: Vec<Compressor>,
     pub(crate) decompressor: Decompressor,
     /// Its pages just now, and at most.
     pub(super) pages: usize,
     most: usize,
+}
+
+/// Whether to try to compress the next page: of a long row that did not compress only some are
+/// tried, since neighbours are alike.
+#[derive(Debug, Default)]
+pub(super) struct Tries {
+    /// Pages in a row that were tried in vain.
+    in_vain: u32,
+    /// How many to pass over now.
+    pass_over: u32,
+}
+
+impl Tries {
+    /// So many in vain are a row. Where one page in two compresses, one row in 65,536 is as long.
+    const ROW: u32 = 16;
+    /// One page in so many of a row is tried.
+    const ONE_IN: u32 = 8;
+
+    /// Whether the next page is passed over.
+    pub fn passes_over(&mut self) -> bool {
+        let passes_over = self.pass_over > 0;
+        self.pass_over = self.pass_over.saturating_sub(1);
+        passes_over
+    }
+
+    /// A page was tried.
+    pub fn note(&mut self, compresses: bool) {
+        self.in_vain = if compresses { 0 } else { (self.in_vain + 1).min(Self::ROW) };
+        self.pass_over = if self.in_vain == Self::ROW { Self::ONE_IN - 1 } else { 0 };
+    }
 }
 
 impl Batch {
@@ -120,6 +152,7 @@ impl Batch {
             cold: room.list(pages),
             refused: false,
             backed: false,
+            tries: Tries::default(),
             compressors: settings
                 .codec
                 .codecs()
@@ -211,5 +244,30 @@ mod tests {
         assert_eq!((large.forget(), large.capacity()), (8, 32));
         let mut small = batch(16);
         assert_eq!((small.capacity(), small.growth(1 << 30), small.forget()), (16, 0, 0));
+    }
+
+    #[test]
+    fn of_a_long_row_in_vain_one_page_in_eight_is_tried() {
+        let mut tries = Tries::default();
+        let mut tried = |pages: usize, compresses: bool| {
+            (0..pages)
+                .filter(|_| {
+                    let is_tried = !tries.passes_over();
+                    if is_tried {
+                        tries.note(compresses);
+                    }
+                    is_tried
+                })
+                .count()
+        };
+        assert_eq!(tried(100, true), 100);
+        assert_eq!(tried(16, false), 16);
+        assert_eq!(tried(80, false), 10);
+        // All again from the first that compresses.
+        assert_eq!(tried(8, true), 1);
+        assert_eq!(tried(100, true), 100);
+        assert_eq!(tried(15, false), 15);
+        assert_eq!(tried(1, true), 1);
+        assert_eq!(tried(16, false), 16);
     }
 }

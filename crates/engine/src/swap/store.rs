@@ -219,12 +219,16 @@ impl<B: Backing> Swap<B> {
         if batch.refused || !self.accepts_compressed(passes_on) {
             return None;
         }
+        let may_pass_over = passes_on && !self.settings.keeps_incompressible;
+        if may_pass_over && batch.tries.passes_over() {
+            return None;
+        }
         let worth = match self.settings.codec {
             TierCodec::Always(Codec::None) => PAGE_SIZE,
             _ if passes_on => WORTH_BYTES,
             _ => WORTH_BYTES_NO_DEVICE,
         };
-        let Batch { buffer, packed, compressors, trial, .. } = batch;
+        let Batch { buffer, packed, compressors, trial, tries, .. } = batch;
         let page = page_mut(buffer, at);
         let density = match compressors.len() {
             1 => 0,
@@ -234,7 +238,9 @@ impl<B: Backing> Swap<B> {
             }
         };
         let compressor = &mut compressors[density];
-        let (data, codec) = match compressor.compress(page, &mut packed[..worth]) {
+        let len = compressor.compress(page, &mut packed[..worth]);
+        tries.note(len.is_some());
+        let (data, codec) = match len {
             Some(len) => (&packed[..len], compressor.codec().id()),
             None if self.settings.keeps_incompressible => (&page[..], CodecId::None),
             None => return None,
