@@ -404,8 +404,8 @@ impl<B: Backing> Reclaim<B> {
             self.memory.frames.backing.settle();
         }
         let mut ns = started.elapsed().as_nanos() as u64;
-        // 2. Store from where they are; for the swap cache, in the frames that they own. What moves
-        //    is stored as well, but not copied for the swap cache.
+        // 2. Store from where they are; for the swap cache, in the frames that they own. Storing is
+        //    no part of what this way costs, as pages that move are stored as well; copying is.
         let started = Instant::now();
         match to {
             EvictTo::SwapOut => {
