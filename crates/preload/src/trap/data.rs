@@ -65,9 +65,10 @@ pub fn shape(number: i64) -> Option<Shape> {
 }
 
 impl Shape {
-    /// Whether a call of this shape takes data that are gone then.
-    pub fn takes(self) -> bool {
-        self.input
+    /// Whether what a call of this shape has done may be done although it fails with EFAULT: data
+    /// are taken, and gone then; a message is sent whose length cannot be written beside it.
+    pub fn is_once(self) -> bool {
+        self.input || self.form == Form::Messages
     }
 }
 

@@ -39,7 +39,7 @@ pub fn copy(record: &mut Record, arguments: [usize; 6]) -> Option<Next> {
 /// EFAULT, since the program may not access the memory, it has done all the same.
 fn is_once(number: usize, arguments: &[usize; 6]) -> bool {
     match of(number) {
-        Way::Data(shape) => shape.takes(),
+        Way::Data(shape) => shape.is_once(),
         Way::Structures(list) => structures::measure(list, arguments).is_none(),
         Way::Submit | Way::Present => false,
     }
