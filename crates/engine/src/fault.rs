@@ -26,7 +26,7 @@ mod serve;
 pub mod settings;
 
 use crate::base::Base;
-use crate::base::buffers::Buffers;
+use crate::base::buffers::{Buffers, TakenBuffers};
 use crate::base::costs::Choice;
 use crate::base::lockdep::Rank;
 use crate::memory::Memory;
@@ -106,16 +106,15 @@ impl<B: Backing> Fault<B> {
             // One for the handler, one for what goes ahead of it.
             Delivery::Thread => 1 + usize::from(settings.ahead),
         };
-        let budget = memory.lease.account.budget() as usize;
-        let folios = Folios::new(settings.folio, budget, contexts);
-        let folio = folios.memory.max(folios.device);
+        let folios = Folios::new(settings.folio);
+        let least = folios.memory.max(settings.readahead_max);
         let of_memory = memory.clone();
-        memory.budget().promise((contexts * folio) as u64);
+        memory.budget().promise((contexts * least) as u64);
         let contexts = Buffers::new(
             Rank::FaultContext,
             contexts,
-            || FaultContext::new(folio, settings.readahead_max, &swap.settings.codecs()),
-            move |costs| of_memory.budget().charge(folio as u64, costs),
+            || FaultContext::new(least, folios.device.max(least), &swap.settings.codecs()),
+            move |costs| of_memory.budget().charge(least as u64, costs),
         )?;
         Ok(Fault {
             base: base.clone(),
@@ -138,6 +137,29 @@ impl<B: Backing> Fault<B> {
     /// In the child of a fork: nobody is on a stack.
     pub fn reset_in_child(&self) {
         self.stacks.reset_in_child();
+    }
+
+    /// Something to work with; waits where others have all of them.
+    fn take_context(&self) -> TakenBuffers<'_, FaultContext> {
+        self.grown(self.contexts.take())
+    }
+
+    /// With as many pages as are worth their memory here, if there is room for them.
+    fn grown<'a>(
+        &self,
+        mut context: TakenBuffers<'a, FaultContext>,
+    ) -> TakenBuffers<'a, FaultContext> {
+        let budget = self.memory.budget();
+        let share = Folios::share(budget.limit() as usize, self.contexts.len());
+        let growth = match context.growth(share) {
+            0 => 0,
+            growth => growth.min(budget.free_pages() as usize / 2),
+        };
+        if growth > 0 {
+            budget.charge_more(growth as u64);
+            context.grow(growth);
+        }
+        context
     }
 
     /// Frames that contexts hold until they are dropped with others.

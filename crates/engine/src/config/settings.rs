@@ -103,7 +103,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
         FOLIO,
         "How many pages one fault brings in at most, where a program goes through memory in \
          sequence. `auto` is 16, and from devices up to 64, as far as buffers for that are no \
-         more than 1/64 of the budget."
+         more than 1/64 of what a process has of the budget."
     ),
     setting!(
         "readahead",

@@ -123,7 +123,7 @@ impl<B: Backing> Fault<B> {
     /// is waited for: not for a fork, nor for room.
     fn bring_ahead(&self, page: PageIndex, write: bool) -> Option<usize> {
         let _inside = self.base.gates.faults.try_enter()?;
-        let mut context = self.contexts.try_take()?;
+        let mut context = self.grown(self.contexts.try_take()?);
         let _mark = FaultPath::enter();
         if page.0 >= self.memory.words.len() {
             return None;

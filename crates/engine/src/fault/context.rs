@@ -26,6 +26,10 @@ pub struct FaultContext {
     pub is_ahead: bool,
     /// Pages as they come from a device, or out of a compressed copy.
     pub buffer: IoBuffer,
+    /// How many pages of it there are for now, at first, and at most.
+    pages: usize,
+    least: usize,
+    most: usize,
     /// A compressed page.
     pub packed: PageRoom,
     /// What decompresses it.
@@ -39,27 +43,46 @@ pub struct FaultContext {
 }
 
 impl FaultContext {
-    /// For folios of up to `folio` pages, and `around` pages read at once around a missing one;
-    /// compressed by any of `codecs`.
-    pub fn new(folio: usize, around: usize, codecs: &[Codec]) -> Result<FaultContext, Errno> {
+    /// For `least` pages that come in together, up to `most`; compressed by any of `codecs`.
+    pub fn new(least: usize, most: usize, codecs: &[Codec]) -> Result<FaultContext, Errno> {
         Ok(FaultContext {
             thread: 0,
             source: FaultSource::default(),
             installed: 0,
             is_ahead: false,
-            buffer: IoBuffer::new(folio.max(around))?,
+            buffer: IoBuffer::new(most)?,
+            pages: least,
+            least,
+            most,
             packed: PageRoom::new()?,
             decompressor: Decompressor::new(codecs)?,
-            frames: Vec::with_capacity(folio),
+            frames: Vec::with_capacity(most),
             spent: Vec::with_capacity(SPENT_MAX),
             ranges: Vec::with_capacity(SPENT_MAX),
         })
     }
 
-    /// Gives back the memory of what is large in it, until it is used.
-    pub fn forget(&mut self) {
+    /// Most pages that come in together.
+    pub fn capacity(&self) -> usize {
+        self.pages
+    }
+
+    /// How many more pages it is to have where `share` are worth their memory.
+    pub fn growth(&self, share: usize) -> usize {
+        share.min(self.most).saturating_sub(self.pages)
+    }
+
+    /// Grows by so many pages.
+    pub fn grow(&mut self, by: usize) {
+        self.pages += by;
+    }
+
+    /// Gives back the memory of what is large in it, until it is used, and returns by how many
+    /// pages it had grown.
+    pub fn forget(&mut self) -> usize {
         self.buffer.forget();
         self.packed.forget();
         self.decompressor.forget();
+        std::mem::replace(&mut self.pages, self.least) - self.least
     }
 }

@@ -15,7 +15,7 @@ impl<B: Backing> Fault<B> {
     /// neighbours too, while the program writes to one after the other.
     pub(super) fn have_copied(&self, context: &mut FaultContext, page: PageIndex) -> Served {
         // 1. Pages of the budget, unless all others have ended, or have copies of their own.
-        let mut most = self.streams.next(page).upwards();
+        let mut most = self.streams.next(page).at_most(context.capacity()).upwards();
         context.frames.clear();
         if self.memory.is_sharing() {
             if let Err(served) = self.charge(context, most) {

@@ -56,7 +56,7 @@ impl Fault {
             self.give_way();
             // 2. Pass the gate: a fork closes it. What is locked is locked inside.
             let _inside = self.base.gates.faults.enter();
-            let mut context = self.contexts.take();
+            let mut context = self.take_context();
             let mut i = 0;
             while i < aside.len() {
                 if self.handle(&mut context, aside[i]) == Served::Busy {
@@ -121,7 +121,7 @@ impl<B: Backing> Fault<B> {
     #[cfg(test)]
     pub fn handle_event(&self, event: FaultEvent) -> bool {
         let _inside = self.base.gates.faults.enter();
-        let mut context = self.contexts.take();
+        let mut context = self.take_context();
         let served = self.handle(&mut context, event);
         assert_ne!(served, Served::Failed, "{event:?}");
         served != Served::Busy
@@ -284,7 +284,7 @@ impl<B: Backing> Fault<B> {
     }
 
     fn serve_once(&self, fault: &OwnFault) -> Served {
-        let mut context = self.contexts.take();
+        let mut context = self.take_context();
         context.thread = thread::id();
         // The signal does not say whether protection was the cause: a write to a page in place is.
         let access = Access { write: fault.write, protected: fault.write };

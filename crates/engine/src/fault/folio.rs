@@ -51,19 +51,23 @@ pub struct Folios {
 }
 
 impl Folios {
-    /// Most from memory where nothing else was asked for; and the least from devices.
+    /// Most from memory where nothing else was asked for.
     const AUTO: usize = 16;
-    /// What the buffers of all that serve faults may take of the budget together, so that there are
-    /// larger ones: 1/64.
+    /// What the buffers of all that serve faults may take together of what the process may have, so
+    /// that folios are longer: 1/64.
     const BUFFERS_SHARE: usize = 64;
 
-    /// For a budget of `pages`, with buffers for `buffers` folios in all.
-    pub fn new(max: FolioMax, pages: usize, buffers: usize) -> Folios {
-        if let FolioMax::Pages(pages) = max {
-            return Folios { memory: pages, device: pages };
+    /// As they were asked for.
+    pub fn new(max: FolioMax) -> Folios {
+        match max {
+            FolioMax::Auto => Folios { memory: Self::AUTO, device: FOLIO_MAX },
+            FolioMax::Pages(pages) => Folios { memory: pages, device: pages },
         }
-        let fits = (pages / Self::BUFFERS_SHARE / buffers.max(1)).max(1);
-        Folios { memory: Self::AUTO, device: (1 << fits.ilog2()).clamp(Self::AUTO, FOLIO_MAX) }
+    }
+
+    /// Pages, a power of two, that each of `buffers` buffers is worth in a process with so many.
+    pub fn share(pages: usize, buffers: usize) -> usize {
+        1 << (pages / Self::BUFFERS_SHARE / buffers.max(1)).max(1).ilog2()
     }
 }
 
@@ -72,11 +76,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn larger_budgets_have_longer_folios_from_devices() {
-        let auto = |mib: usize, buffers| Folios::new(FolioMax::Auto, mib << 8, buffers);
-        assert_eq!(auto(4, 8), Folios { memory: 16, device: 16 });
-        assert_eq!([64, 127, 128, 4096].map(|mib| auto(mib, 8).device), [32, 32, 64, 64]);
-        assert_eq!(auto(128, 128).device, 16);
-        assert_eq!(Folios::new(FolioMax::Pages(1), 1 << 20, 8), Folios { memory: 1, device: 1 });
+    fn larger_processes_have_larger_buffers() {
+        let share = |mib: usize, buffers| Folios::share(mib << 8, buffers);
+        assert_eq!([0, 4, 64, 127, 128, 4096].map(|mib| share(mib, 8)), [1, 2, 32, 32, 64, 2048]);
+        assert_eq!(share(128, 128), 4);
+        assert_eq!(Folios::new(FolioMax::Auto), Folios { memory: 16, device: 64 });
+        assert_eq!(Folios::new(FolioMax::Pages(1)), Folios { memory: 1, device: 1 });
     }
 }

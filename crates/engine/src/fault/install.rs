@@ -282,7 +282,7 @@ impl<B: Backing> Fault<B> {
         if let Some(_inside) = self.base.gates.faults.try_enter() {
             self.contexts.trim(|context| {
                 self.free_spent(context);
-                context.forget();
+                self.memory.budget().charge_less(context.forget() as u64);
             });
             self.stacks.forget();
         }

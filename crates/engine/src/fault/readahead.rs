@@ -64,7 +64,7 @@ impl<B: Backing> Fault<B> {
     fn pages_around(&self, context: &FaultContext, slot: SlotId) -> usize {
         let max = self.settings.readahead_max;
         let pages = self.readahead_size.pages(slot.offset(), max);
-        let most = 1 << (context.buffer.len() >> PAGE_SHIFT).min(FOLIO_MAX).ilog2();
+        let most = 1 << context.capacity().min(FOLIO_MAX).ilog2();
         let out = self.swap.devices.used_pages();
         let has_room = max > 1 && self.memory.room() >= (out / 2).max(most as u64);
         if has_room { most } else { pages }
@@ -188,6 +188,11 @@ pub struct Next {
 
 impl Next {
     const ALONE: Next = Next { pages: 1, down: false, read_ahead: 0 };
+
+    /// The same with no more than so many pages.
+    pub fn at_most(self, pages: usize) -> Next {
+        Next { pages: self.pages.min(pages), ..self }
+    }
 
     /// How many come in if only those may that follow the page of the fault.
     pub fn upwards(self) -> usize {

@@ -145,7 +145,7 @@ impl<B: Backing> Fault<B> {
         state: State,
         access: Access,
     ) -> Served {
-        let next = self.streams.next(page);
+        let next = self.streams.next(page).at_most(context.capacity());
         self.stats.add(Counter::SwapRaHit, next.read_ahead as u64);
         // 1. Frames for what can come in with it: as many as there are without waiting, or one.
         if let Err(served) = self.charge(context, self.fitting(page, state, next)) {
