@@ -54,7 +54,7 @@ const GAUGES: usize = Counter::PgFault as usize;
 /// Size of a statistics file in bytes.
 pub const FILE_BYTES: usize = CELLS * 8;
 /// First cell of every table: "ovrspil" and the version of the layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x0f");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x10");
 const CELL_PID: usize = 1;
 const CELL_NAME: usize = 2;
 const NAME_CELLS: usize = 4;

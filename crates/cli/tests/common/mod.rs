@@ -20,7 +20,7 @@ __attribute__((constructor)) static void keep_statistics(void) {
     const char *dir = getenv("OVERSPILL_RUN_DIR");
     char path[4096];
     if (!dir || getenv("STAND_IN_IDLE")) return;
-    memcpy(&cells[0], "ovrspil\x0f", 8);
+    memcpy(&cells[0], "ovrspil\x10", 8);
     cells[1] = getpid();
     memcpy(&cells[2], "stand-in", 8);
     snprintf(path, sizeof path, "%s/stats.%d", dir, (int)getpid());

@@ -47,6 +47,10 @@ const REAP_EVERY: u32 = 4;
 /// Over what time the part of it that is spent in faults is averaged, and the parts.
 const RATE_OVER: Duration = Duration::from_secs(1);
 const PARTS: f64 = 10_000.0;
+/// Likewise, of the part of what it does that is faults: until that has gone by, those that thrash
+/// have no turns. With 300 ms phases of compilers that are soon over count as well, and turns help
+/// none of them.
+const STRAIN_OVER: Duration = Duration::from_millis(400);
 /// The rate of a process that hardly waits for pages, and so is under no strain.
 const STRAIN_LEAST: f64 = 100.0;
 /// How long a process has had no processor that is at rest, where few pages are left or many; and
@@ -86,8 +90,11 @@ struct Done {
     /// Pages that have come back, and those that were of zeros.
     back: u64,
     zeros: u64,
-    /// How long faults took that more memory would spare.
+    /// How long faults took that more memory would spare, what they cost without waiting for
+    /// processors, and what of that was the program's own time of these.
     short_ns: u64,
+    cost: Duration,
+    own_cost: Duration,
     /// Time of processors that the program has used, and that in which it waited for memory.
     worked: Duration,
     stalled_us: u64,
@@ -99,6 +106,8 @@ impl Done {
             back: stats.get(Counter::ZswpIn) + stats.get(Counter::PswpIn),
             zeros: stats.get(Counter::ZeroFill),
             short_ns: stats.get(Counter::ShortNs),
+            cost: Duration::from_nanos(stats.get(Counter::ShortCostNs)),
+            own_cost: Duration::from_nanos(stats.get(Counter::ShortCpuNs)),
             worked: psi.worked(),
             stalled_us: psi.stalled_us(),
         }
@@ -113,7 +122,8 @@ struct Doing {
     done: Done,
     /// How much of the time faults took that more memory would spare.
     rate: f64,
-    /// Which part of what it does that is, and since the look before.
+    /// Which part of what it does that is, beside what it gets done with processors, and since the
+    /// look before.
     strain: f64,
     strain_now: f64,
     /// Its turns to have the swap token.
@@ -201,11 +211,13 @@ impl Doing {
         let of = |time: Duration| (elapsed.as_secs_f64() / time.as_secs_f64()).min(1.0);
         let rate = short.as_secs_f64() / elapsed.as_secs_f64().max(1e-3) * PARTS;
         self.rate += (rate - self.rate) * of(RATE_OVER);
+        let cost = done.cost.saturating_sub(before.cost);
+        let useful = worked.saturating_sub(done.own_cost.saturating_sub(before.own_cost));
         self.strain_now = match rate >= STRAIN_LEAST {
-            true => short.as_secs_f64() / (short + worked).as_secs_f64() * PARTS,
+            true => cost.as_secs_f64() / (cost + useful).as_secs_f64().max(1e-9) * PARTS,
             false => 0.0,
         };
-        self.strain += (self.strain_now - self.strain) * of(RATE_OVER);
+        self.strain += (self.strain_now - self.strain) * of(STRAIN_OVER);
         self.lately_back = self.lately_back * (1.0 - of(BACK_OVER)) + back as f64;
         self.brought = back + done.zeros.saturating_sub(before.zeros);
         let is_stalled = done.stalled_us > before.stalled_us;
@@ -267,7 +279,7 @@ impl Side {
         self.told.want > 0 && !self.is_at_rest()
     }
 
-    /// Whether it works, and waits for pages much of the time.
+    /// Whether it works, and hardly gets anything done but faults.
     fn thrashes(&self) -> bool {
         self.told.mood == Mood::Busy && self.told.strain >= THRASHES
     }

@@ -24,9 +24,11 @@
 use crate::account::{Account, Member};
 use std::time::{Duration, Instant};
 
-/// Which part of what it does a process waits for pages that thrashes, and one that has what it
-/// works with, in parts of 10,000.
-pub const THRASHES: u64 = 3_000;
+/// Which part of what it does is faults, of a process that thrashes, and of one that has what it
+/// works with, in parts of 10,000. One that gets something done at least goes on beside others: a
+/// compiler in half of its memory, whose pages come back from the compressed tier, would not be
+/// done sooner for all of them, and those that give it theirs wait for devices meanwhile.
+pub const THRASHES: u64 = 8_000;
 const FILLED: u64 = 1_000;
 /// Processes that thrash where one is to have the token.
 const CROWD: usize = 2;
@@ -46,7 +48,8 @@ const SAID_FOR_MS: u64 = 400;
 /// What a process sees of its job.
 #[derive(Clone, Copy, Debug)]
 pub struct Sight {
-    /// Which part of what it does is to wait for pages, lately and since the last look.
+    /// Which part of what it does is faults that more memory would spare, lately and since the last
+    /// look.
     pub strain: u64,
     pub strain_now: u64,
     /// Whether it is short of pages, and all that it has would fit.

@@ -19,6 +19,13 @@ use overspill_os::fault_path::FaultPath;
 use std::ops::Range;
 use std::time::Instant;
 
+/// How long a fault takes at most, as is assumed, and one that reads from a device: in what is more
+/// it has waited for a processor. And what its delivery takes of the program, by signal or by a
+/// thread that has to be woken.
+const CPU_NS_MOST: u64 = 30_000;
+const READ_NS_MOST: u64 = 500_000;
+const DELIVERY_NS: u64 = 6_000;
+
 /// What became of the request for a page of budget.
 enum Charge {
     Taken,
@@ -47,10 +54,25 @@ impl<B: Backing> Fault<B> {
             let ns = since.elapsed().as_nanos() as u64;
             self.stats.add(Counter::PgFault, 1);
             self.stats.fault_ns(context.source, ns);
-            self.stats.add(Counter::ShortNs, context.source.short_ns(ns));
+            self.note_short(context.source, context.source.short_ns(ns));
             self.workingset.tier_size.note_fault(context.source, ns, context.installed);
         }
         served
+    }
+
+    /// Notes that so much of a fault's time is one that more memory would spare.
+    fn note_short(&self, source: FaultSource, ns: u64) {
+        if ns == 0 {
+            return;
+        }
+        let own_ns = match self.settings.delivery {
+            Delivery::Signal => ns.min(CPU_NS_MOST),
+            Delivery::Thread => 0,
+        };
+        let most = if source == FaultSource::Device { READ_NS_MOST } else { CPU_NS_MOST };
+        self.stats.add(Counter::ShortNs, ns);
+        self.stats.add(Counter::ShortCostNs, ns.min(most) + DELIVERY_NS);
+        self.stats.add(Counter::ShortCpuNs, own_ns + DELIVERY_NS);
     }
 
     fn serve(&self, context: &mut FaultContext, page: PageIndex, access: Access) -> Served {

@@ -181,6 +181,12 @@ counters! {
     /// Time of faults that more memory would spare, in nanoseconds: for pages that had left it, and
     /// a quarter of that for new ones.
     ShortNs => "fault_short_ns",
+    /// What such faults cost where nobody waits for a processor, in nanoseconds: up to 30 us each,
+    /// 500 us of a device, and 6 us to be delivered.
+    ShortCostNs => "fault_short_cost_ns",
+    /// What of that is the program's own time of processors: not what devices take, nor what a
+    /// thread of the engine does.
+    ShortCpuNs => "fault_short_cpu_ns",
     /// Pages that left memory without being written, because their copy on a device was as good.
     CleanDropped => "clean_dropped",
     /// Pages that gave such a copy up for a write.

@@ -176,20 +176,29 @@ fn who_sees_several_thrash_sees_whether_all_it_has_would_fit() {
 
 /// What a program does beside waiting tells one that thrashes from one that only looks up.
 #[test]
-fn strain_is_the_part_of_what_is_done_that_is_waiting() {
+fn strain_is_the_part_of_what_is_done_that_is_faults() {
     let doing = Sharing::new().doing;
     let doing = &mut *lock(&doing);
-    let mut look = |short_ms: u64, worked_ms: u64| {
+    let mut look = |cost_ms: u64, own_ms: u64, worked_ms: u64| {
         doing.looked -= Duration::from_millis(100);
         let before = doing.done;
-        let short_ns = before.short_ns + short_ms * 1_000_000;
-        let worked = before.worked + Duration::from_millis(worked_ms);
-        doing.look(Done { short_ns, worked, ..before });
+        let ms = Duration::from_millis;
+        let short_ns = before.short_ns + 2 * cost_ms * 1_000_000;
+        let (cost, own_cost) = (before.cost + ms(cost_ms), before.own_cost + ms(own_ms));
+        doing.look(Done {
+            short_ns,
+            cost,
+            own_cost,
+            worked: before.worked + ms(worked_ms),
+            ..before
+        });
         doing.strain_now.round()
     };
-    assert_eq!(look(60, 20), 7_500.0);
-    assert_eq!(look(10, 30), 2_500.0);
-    assert_eq!(look(0, 30), 0.0);
+    assert_eq!(look(60, 0, 20), 7_500.0);
+    assert_eq!(look(60, 20, 40), 7_500.0, "by the program's own threads");
+    assert_eq!(look(60, 30, 25), 10_000.0, "all that it does");
+    assert_eq!(look(10, 0, 30), 2_500.0);
+    assert_eq!(look(0, 0, 30), 0.0);
 }
 
 proptest! {
