@@ -108,13 +108,11 @@ impl<B: Backing> Fault<B> {
         };
         let folios = Folios::new(settings.folio);
         let least = folios.memory.max(settings.readahead_max);
-        let of_memory = memory.clone();
-        memory.budget().promise((contexts * least) as u64);
         let contexts = Buffers::new(
             Rank::FaultContext,
             contexts,
             || FaultContext::new(least, folios.device.max(least), &swap.settings.codecs()),
-            move |costs| of_memory.budget().charge(least as u64, costs),
+            memory.charges(least as u64, 1),
         )?;
         Ok(Fault {
             base: base.clone(),

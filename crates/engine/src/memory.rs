@@ -37,6 +37,7 @@ use overspill_os::{Errno, probe};
 use places::Places;
 use shares::Shares;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use word::PageWords;
@@ -184,6 +185,19 @@ impl<B: Backing> Memory<B> {
     /// The budget.
     pub fn budget(&self) -> &FrameAllocator {
         &self.frames.allocator
+    }
+
+    /// What charges buffers of one kind to the budget ([`crate::base::buffers::Buffers::new`]):
+    /// `each` costs so many pages, and there is room for the first `kept` in any case.
+    pub fn charges(self: &Arc<Self>, each: u64, kept: usize) -> impl Fn(bool) -> bool + use<B> {
+        let (memory, promise) = (self.clone(), self.budget().promise(each, kept));
+        move |costs| {
+            let budget = memory.budget();
+            if !costs {
+                budget.uncharge(&promise);
+            }
+            !costs || budget.charge(&promise)
+        }
     }
 
     /// What is kept of each frame.

@@ -158,17 +158,18 @@ impl<B: Backing> Reclaim<B> {
             ReclaimMax::Off => ReclaimMax::OFF_THREADS.into(),
         };
         let of_swap = &swap.settings;
-        // They count too; but not those of direct reclaimers where there are more than by default,
-        // which together could be larger than the budget.
-        let buffers = |count, pages: usize, counts: bool| {
-            let least = pages.min(Batch::LEAST) as u64;
-            let (memory, each) = (memory.clone(), if counts { least } else { 0 });
-            memory.budget().promise(count as u64 * each);
-            let charge = move |costs| memory.budget().charge(each, costs);
+        let buffers = |count, pages: usize, each: usize, kept| {
+            let charge = memory.charges(each as u64, kept);
             Buffers::new(Rank::Batch, count, || Batch::new(pages, of_swap), charge)
         };
-        let batches = buffers(1 + base.wake.worker_count() + 1, BATCH_MOST, true)?;
-        let direct = buffers(direct, DIRECT_PAGES, direct <= auto)?;
+        // In thread delivery the handler has none but these, and must not wait for another's.
+        let kept = if settings.own_faults { 1 } else { 2 };
+        let batches = 1 + base.wake.worker_count() + 1;
+        let batches = buffers(batches, BATCH_MOST, Batch::LEAST, kept)?;
+        // Those of direct reclaimers do not count where there are more than by default: together
+        // they could be larger than the budget.
+        let each = if direct <= auto { DIRECT_PAGES } else { 0 };
+        let direct = buffers(direct, DIRECT_PAGES, each, 1)?;
         Ok(Reclaim {
             base: base.clone(),
             stats,

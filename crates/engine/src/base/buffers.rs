@@ -15,8 +15,8 @@ const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// from their first use on, until they are trimmed.
 pub struct Buffers<T> {
     sets: Box<[BufferSet<T>]>,
-    /// Told when one begins to cost memory (`true`), and when it does so no more.
-    charge: Box<dyn Fn(bool) + Send + Sync>,
+    /// Asked whether one may begin to cost memory (`true`); told when it does so no more.
+    charge: Box<dyn Fn(bool) -> bool + Send + Sync>,
     /// Threads that wait for one, and how often one of them was woken.
     waiting: AtomicU32,
     woken: AtomicU32,
@@ -67,12 +67,14 @@ impl<T> Drop for TakenBuffers<'_, T> {
 }
 
 impl<T> Buffers<T> {
-    /// `count` sets; `charge` is told when one of them begins to cost memory, or does so no more.
+    /// `count` sets. `charge` is asked when one of them is to cost memory (`true`): where there is
+    /// no room it stays unused, and who wants one waits for another. It is told when one costs none
+    /// any more.
     pub fn new<E>(
         rank: Rank,
         count: usize,
         make: impl Fn() -> Result<T, E>,
-        charge: impl Fn(bool) + Send + Sync + 'static,
+        charge: impl Fn(bool) -> bool + Send + Sync + 'static,
     ) -> Result<Buffers<T>, E> {
         let set = |_| {
             let buffers = RankedMutex::new(rank, make()?);
@@ -94,11 +96,19 @@ impl<T> Buffers<T> {
         self.sets.iter().map(|set| lock(&set.buffers))
     }
 
-    fn taken<'a>(&'a self, from: &BufferSet<T>, set: RankedGuard<'a, T>) -> TakenBuffers<'a, T> {
-        if !from.is_used.load(Relaxed) && !from.is_used.swap(true, Relaxed) {
-            (self.charge)(true);
+    /// `set`, whose lock the caller has, if there is room for it.
+    fn taken<'a>(
+        &'a self,
+        from: &BufferSet<T>,
+        set: RankedGuard<'a, T>,
+    ) -> Option<TakenBuffers<'a, T>> {
+        if !from.is_used.load(Relaxed) {
+            if !(self.charge)(true) {
+                return None;
+            }
+            from.is_used.store(true, Relaxed);
         }
-        TakenBuffers { set: Some(set), all: self }
+        Some(TakenBuffers { set: Some(set), all: self })
     }
 
     fn free_of(
@@ -106,11 +116,11 @@ impl<T> Buffers<T> {
         which: impl Fn(&BufferSet<T>) -> bool,
     ) -> impl Iterator<Item = TakenBuffers<'_, T>> {
         let sets = self.sets.iter().filter(move |set| which(set));
-        sets.filter_map(|set| Some(self.taken(set, set.buffers.try_lock()?)))
+        sets.filter_map(|set| self.taken(set, set.buffers.try_lock()?))
     }
 
-    /// That with a number, which nobody else has.
-    pub fn at(&self, number: usize) -> TakenBuffers<'_, T> {
+    /// That with a number, which nobody else has, if there is room for it.
+    pub fn at(&self, number: usize) -> Option<TakenBuffers<'_, T>> {
         let set = &self.sets[number];
         self.taken(set, lock(&set.buffers))
     }
@@ -172,25 +182,45 @@ mod tests {
         let told = cost.clone();
         let charge = move |costs: bool| {
             told.fetch_add(if costs { 1 } else { -1 }, Relaxed);
+            true
         };
         let sets = Buffers::new(Rank::Batch, 3, || Ok::<u64, ()>(7), charge).unwrap();
         drop(sets.try_take());
         drop(sets.try_take());
         drop(sets.at(2));
         assert_eq!(cost.load(Relaxed), 2);
-        let held = sets.at(0);
+        let held = sets.at(0).unwrap();
         sets.trim(|set| *set = 0);
         assert_eq!((cost.load(Relaxed), *held), (1, 7), "one that somebody has stays");
         drop(held);
         sets.trim(|set| *set = 0);
         assert_eq!(cost.load(Relaxed), 0);
-        let contents = [0, 1, 2].map(|number| *sets.at(number));
+        let contents = [0, 1, 2].map(|number| *sets.at(number).unwrap());
         assert_eq!((contents, cost.load(Relaxed)), ([0, 7, 0], 3), "only what was used is trimmed");
     }
 
     #[test]
+    fn where_there_is_no_room_for_another_it_is_waited_for_one() {
+        let used = AtomicI32::new(0);
+        let charge = move |costs: bool| !costs || used.fetch_add(1, Relaxed) == 0;
+        let sets = Buffers::new(Rank::Batch, 3, || Ok::<u64, ()>(0), charge).unwrap();
+        let held = sets.try_take().unwrap();
+        assert!(sets.try_take().is_none());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| *sets.take() += 1);
+            while sets.waiting.load(Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            assert!(!waits.is_finished());
+            drop(held);
+            waits.join().unwrap();
+        });
+        assert_eq!(*sets.take(), 1, "the one that there is room for");
+    }
+
+    #[test]
     fn more_threads_than_sets_take_turns() {
-        let sets = Buffers::new(Rank::Batch, 2, || Ok::<u64, ()>(0), |_| {}).unwrap();
+        let sets = Buffers::new(Rank::Batch, 2, || Ok::<u64, ()>(0), |_| true).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -202,7 +232,7 @@ mod tests {
                 });
             }
         });
-        let sum: u64 = (0..2).map(|number| *sets.at(number)).sum();
+        let sum: u64 = (0..2).map(|number| *sets.at(number).unwrap()).sum();
         assert_eq!((sum, sets.waiting.load(Relaxed)), (4000, 0));
         let _both = [sets.try_take(), sets.try_take()].map(Option::unwrap);
         assert!(sets.try_take().is_none());

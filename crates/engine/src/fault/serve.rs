@@ -26,7 +26,7 @@ const READ_NS_MOST: u64 = 500_000;
 /// What the delivery of a fault takes of the program's processor time: two switches for a signal,
 /// or the sleep of the thread and its start again, with caches that others have used meanwhile.
 const SIGNAL_NS: u64 = 6_000;
-const THREAD_NS: u64 = 12_000;
+const THREAD_NS: u64 = 10_000;
 
 /// What became of the request for a page of budget.
 enum Charge {

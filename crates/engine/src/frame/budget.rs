@@ -5,7 +5,19 @@ use super::percpu::ListMarks;
 use crate::base::sync::lock;
 use crate::stats::Counter;
 use crate::units::Bytes;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// What buffers of one kind cost.
+#[derive(Debug)]
+pub struct Promise {
+    /// Pages of each, from its first use on.
+    each: u64,
+    /// For so many there is room in any case.
+    kept: usize,
+    /// So many cost memory now.
+    costing: AtomicUsize,
+}
 
 impl FrameAllocator {
     /// Limit in pages.
@@ -44,10 +56,11 @@ impl FrameAllocator {
         self.charged.load(Relaxed)
     }
 
-    /// Keeps so many pages free of faults that are to be charged later: buffers that nobody has
-    /// used yet.
-    pub fn promise(&self, pages: u64) {
-        self.promised.fetch_add(pages, Relaxed);
+    /// Keeps room free of faults for the first `kept` buffers of a kind, which cost `each` so many
+    /// pages from their first use on.
+    pub fn promise(&self, each: u64, kept: usize) -> Promise {
+        self.promised.fetch_add(each * kept as u64, Relaxed);
+        Promise { each, kept, costing: AtomicUsize::new(0) }
     }
 
     /// Pages that are kept free for that.
@@ -55,13 +68,29 @@ impl FrameAllocator {
         self.promised.load(Relaxed)
     }
 
-    /// Charges what was promised, as it `costs` memory from now on; or no more, until later.
-    pub fn charge(&self, pages: u64, costs: bool) {
-        let [from, to] =
-            if costs { [&self.promised, &self.charged] } else { [&self.charged, &self.promised] };
-        to.fetch_add(pages, Relaxed);
-        from.fetch_sub(pages, Relaxed);
-        self.publish_used();
+    /// Charges a buffer that was promised, or another one if a fault could take as much: the
+    /// reserve is for who reclaims. Whether it may be used.
+    pub fn charge(&self, promise: &Promise) -> bool {
+        let has_room = || self.free_pages() >= promise.each + self.min();
+        let may = |costing| costing < promise.kept || promise.each == 0 || has_room();
+        let next = |costing| may(costing).then_some(costing + 1);
+        let Ok(before) = promise.costing.fetch_update(Relaxed, Relaxed, next) else {
+            return false;
+        };
+        self.charge_more(promise.each);
+        if before < promise.kept {
+            self.promised.fetch_sub(promise.each, Relaxed);
+        }
+        true
+    }
+
+    /// Such a buffer costs nothing any more, until later.
+    pub fn uncharge(&self, promise: &Promise) {
+        let before = promise.costing.fetch_sub(1, Relaxed);
+        if before <= promise.kept {
+            self.promised.fetch_add(promise.each, Relaxed);
+        }
+        self.charge_less(promise.each);
     }
 
     /// Charges so many pages that were not promised.

@@ -292,15 +292,36 @@ fn buffers_that_are_given_back_are_told() {
     let told = || allocator.stats.get(Counter::ChargedBytes);
     let frame = allocator.alloc(0, Mobility::Movable, Need::Fault).unwrap();
     let before = told();
-    allocator.promise(3);
-    allocator.charge(3, true);
+    let promise = allocator.promise(3, 1);
+    assert!(allocator.charge(&promise));
     assert_eq!(told(), before + (3 << 12));
     allocator.charge_more(2);
     assert_eq!(told(), before + (5 << 12));
     allocator.charge_less(2);
-    allocator.charge(3, false);
+    allocator.uncharge(&promise);
     assert_eq!(told(), before);
     allocator.free(frame, 0);
+}
+
+/// Room is kept for the first buffer of a kind; another one leaves the reserve alone.
+#[test]
+fn the_first_buffer_has_room_and_another_one_where_there_is_some() {
+    let allocator = allocator_of(512, FrameSettings { percpu: false, ..Default::default() }, 1);
+    let promise = allocator.promise(32, 1);
+    let frames: Vec<FrameId> =
+        std::iter::from_fn(|| allocator.alloc(0, Mobility::Movable, Need::Fault)).collect();
+    assert_eq!((frames.len(), allocator.free_pages()), (512 - 96 - 32, 96));
+    assert!(allocator.charge(&promise));
+    assert_eq!((allocator.promised(), allocator.charged(), allocator.free_pages()), (0, 32, 96));
+    assert!(!allocator.charge(&promise));
+    frames[..32].iter().for_each(|frame| allocator.free(*frame, 0));
+    assert!(allocator.charge(&promise));
+    assert_eq!((allocator.charged(), allocator.free_pages()), (64, 96));
+    allocator.uncharge(&promise);
+    assert_eq!((allocator.promised(), allocator.charged()), (0, 32), "one is used still");
+    allocator.uncharge(&promise);
+    assert_eq!((allocator.promised(), allocator.charged()), (32, 0));
+    frames[32..].iter().for_each(|frame| allocator.free(*frame, 0));
 }
 
 /// A buffer may be charged while reclaim has what was promised to it: that is no peak, whatever
@@ -309,10 +330,10 @@ fn buffers_that_are_given_back_are_told() {
 fn the_peak_is_what_was_in_use_where_frames_were_taken() {
     let settings = FrameSettings { percpu: false, ..FrameSettings::default() };
     let allocator = allocator_of(512, settings, 1);
-    allocator.promise(8);
+    let promise = allocator.promise(8, 1);
     let take = || allocator.alloc(0, Mobility::Movable, Need::Reclaim);
     let frames: Vec<FrameId> = std::iter::from_fn(take).collect();
-    allocator.charge(8, true);
+    assert!(allocator.charge(&promise));
     assert_eq!((frames.len(), allocator.used()), (512, 520));
     let peak = || allocator.stats.get(Counter::ChargedPeakBytes) >> 12;
     allocator.free(frames[0], 0);

@@ -125,10 +125,7 @@ impl<B: Backing> Reclaim<B> {
         self.stats.add(Counter::AllocStall, 1);
         self.stats.add(Counter::Reclaimers, 1);
         let since = Instant::now();
-        let batch = match turn {
-            Some(turn) => Some(self.direct.at(turn)),
-            None => self.take_batch(),
-        };
+        let batch = turn.and_then(|turn| self.direct.at(turn)).or_else(|| self.take_batch());
         let freed =
             batch.map_or(0, |mut batch| self.reclaim(&mut batch, DIRECT_PAGES, Reclaimer::Direct));
         self.stats.sub(Counter::Reclaimers, 1);
