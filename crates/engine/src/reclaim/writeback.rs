@@ -120,8 +120,9 @@ impl<B: Backing> Reclaim<B> {
 
     /// Chooses the coldest.
     fn hold_coldest(&self, batch: &mut Batch, now: u64) {
+        let most = batch.capacity();
         let Batch { cold, oldest, .. } = batch;
-        self.swap.zswap.oldest(now, oldest);
+        self.swap.zswap.oldest(now, most, oldest);
         cold.clear();
         for &(slot, object) in &*oldest {
             if !self.swap.begin_io(slot) {
@@ -217,6 +218,7 @@ impl<B: Backing> Reclaim<B> {
 
     /// Writes what is lined up, and notes what is on devices now.
     fn write_cold(&self, batch: &mut Batch) {
+        debug_assert!(batch.is_within(), "{} pages count", batch.capacity());
         let Batch { cold, buffer, writes, .. } = batch;
         let writing = self.swap.begin_writing();
         self.swap.devices.write(buffer, writes);

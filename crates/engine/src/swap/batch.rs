@@ -204,6 +204,11 @@ impl Batch {
         self.pages
     }
 
+    /// Whether all that is lined up to be written lies in pages that count.
+    pub fn is_within(&self) -> bool {
+        self.writes.iter().all(|write| write.buffer_page + write.run.len <= self.pages)
+    }
+
     /// Whether there is room for another page.
     pub fn has_room(&self) -> bool {
         self.picks.len() < self.pages

@@ -286,6 +286,7 @@ impl<B: Backing> Swap<B> {
 
     /// Writes what is lined up; pages of runs that fail get no slot.
     fn write_lined_up(&self, batch: &mut Batch) {
+        debug_assert!(batch.is_within(), "{} pages count", batch.capacity());
         let writing = self.begin_writing();
         self.devices.write(&mut batch.buffer, &mut batch.writes);
         drop(writing);

@@ -437,10 +437,15 @@ impl Zswap {
         }
     }
 
-    /// Fills `out`, as far as it has room, with some of the oldest entries: of the range whose
-    /// oldest is the oldest of all, in the order of their slots. By the time that the caller looks
-    /// at them they may have changed.
-    pub fn oldest(&self, now: u64, out: &mut overspill_os::list::List<(SlotId, Object)>) {
+    /// Fills `out` with some of the oldest entries, `most` or as far as it has room: of the range
+    /// whose oldest is the oldest of all, in the order of their slots. By the time that the caller
+    /// looks at them they may have changed.
+    pub fn oldest(
+        &self,
+        now: u64,
+        most: usize,
+        out: &mut overspill_os::list::List<(SlotId, Object)>,
+    ) {
         out.clear();
         // 1. Which range? Without locks: a guess is enough.
         let ranges = self
@@ -458,7 +463,8 @@ impl Zswap {
         // 2. Its oldest.
         let held = self.lock(first);
         let list = self.list(first);
-        let slots = list.iter().take(out.capacity()).map(|index| first.advance(index as u64));
+        let slots =
+            list.iter().take(most.min(out.capacity())).map(|index| first.advance(index as u64));
         slots.for_each(|slot| {
             out.push((slot, self.look_up(slot).expect("what is in the list has an entry")));
         });

@@ -189,7 +189,7 @@ impl Model {
     /// The oldest are those of one range, from its oldest on.
     fn check_oldest(&self) {
         let mut oldest = room_for(5);
-        self.zswap.oldest(self.time, &mut oldest);
+        self.zswap.oldest(self.time, usize::MAX, &mut oldest);
         let ranges = by_age(&self.entries);
         assert_eq!(oldest.is_empty(), ranges.is_empty());
         let Some((first, _)) = oldest.first() else { return };
@@ -230,14 +230,14 @@ fn the_oldest_range_comes_first() {
     let slots = [(0, 5), (1, 7), (0, SLOTS - 1)]
         .map(|(device, offset)| SlotId::new(DEVICES[device], offset));
     let mut oldest = room_for(8);
-    zswap.oldest(0, &mut oldest);
+    zswap.oldest(0, usize::MAX, &mut oldest);
     assert!(oldest.is_empty());
     for (slot, time) in slots.into_iter().zip([20, 10, 30]) {
         let none = |older| panic!("{older:?} was there");
         zswap.insert(std::iter::once((slot, object(time))), time, none);
     }
     for (expected, number) in [(1, 10), (0, 20), (2, 30)] {
-        zswap.oldest(40, &mut oldest);
+        zswap.oldest(40, usize::MAX, &mut oldest);
         assert_eq!(*oldest, [(slots[expected], object(number))]);
         zswap.invalidate(SlotRun { first: slots[expected], len: 1 }, |freed| {
             assert_eq!(freed, object(number))
@@ -252,7 +252,7 @@ fn the_oldest_range_comes_first() {
     assert_eq!(DEVICES.map(|device| zswap.had_entries(device)), [false, true]);
     zswap
         .insert(std::iter::once((slots[2], object(50))), 50, |older| panic!("{older:?} was there"));
-    zswap.oldest(60, &mut oldest);
+    zswap.oldest(60, usize::MAX, &mut oldest);
     assert_eq!(
         (&oldest[..], zswap.had_entries(DEVICES[0])),
         ([(slots[2], object(50))].as_slice(), true)
