@@ -216,6 +216,7 @@ impl Config {
             readahead_max: self.readahead_max,
             way_in: self.baselines.way_in,
             ahead: self.baselines.ahead,
+            polls: self.baselines.polls,
         }
     }
 

@@ -20,6 +20,7 @@ mod cow;
 pub mod delivery;
 pub mod folio;
 mod install;
+mod polling;
 mod publish;
 pub mod readahead;
 mod serve;

@@ -21,6 +21,8 @@ pub struct Baselines {
     pub way_in: WayIn,
     /// `ahead`.
     pub ahead: bool,
+    /// `poll`.
+    pub polls: bool,
     /// `background`.
     pub background: bool,
     /// `reclaim.recheck`.
@@ -74,6 +76,7 @@ impl Default for Baselines {
         Baselines {
             way_in: WayIn::default(),
             ahead: true,
+            polls: true,
             background: true,
             reclaim_recheck: Recheck::default(),
             zswap_slots: TierSlots::default(),
@@ -150,6 +153,13 @@ pub static BASELINES: &[Setting<Baselines>] = &[
         SWITCH,
         "Without it what comes next in a long sequence of pages on a device is read when the \
          program comes to it, and not before by a thread beside it."
+    ),
+    setting!(
+        "poll",
+        polls,
+        SWITCH,
+        "Without it the thread that serves faults sleeps whenever there is none, also where the \
+         next one is to be expected before it could be asleep."
     ),
     setting!(
         "background",

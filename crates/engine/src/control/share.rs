@@ -421,6 +421,7 @@ impl<B: Backing> Control<B> {
             doing.turns.look(lease.account, member, now_ms, sight);
         }
         lease.set_gives_way(sight.is_taken);
+        lease.set_at_work(sides.iter().filter(|side| side.told.mood == Mood::Busy).count());
         // 3. What it gives.
         let gives = gives(own, &sides, of_job, lease.reserve());
         if gives > 0 {

@@ -9,6 +9,7 @@
 
 use crate::base::lockdep;
 use crate::base::sync::Backoff;
+use crate::fault::polling::Polling;
 use crate::fault::{Access, Fault, Served};
 use crate::reclaim::direct::{DirectReclaim, NextStep};
 use crate::reclaim::throttle::Ticket;
@@ -17,7 +18,7 @@ use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::signal::{Blocked, Outcome, SignalFaults};
 use overspill_os::uffd::FaultEvent;
-use overspill_os::{Errno, PAGE_SIZE, beside, descriptors, thread, vm};
+use overspill_os::{Errno, PAGE_SIZE, beside, cpu, descriptors, thread, vm};
 use std::time::{Duration, Instant};
 
 /// How long the processor is given away before a fault is served, and what is too short for anybody
@@ -36,6 +37,10 @@ impl Fault {
             [FaultEvent { address: 0, write: false, write_protected: false, thread: 0 }; 16];
         let mut aside: Vec<FaultEvent> = Vec::with_capacity(ASIDE_MAX);
         let mut backoff = Backoff::default();
+        let mut polling = match self.settings.polls {
+            true => Polling::new(cpu::available()),
+            false => Polling::off(),
+        };
         self.base.psi.note_engine_thread();
         let _mark = FaultPath::enter();
         while !self.base.wake.has_stopped() {
@@ -47,8 +52,7 @@ impl Fault {
             // 1. Nothing new: serve what was set aside, or sleep.
             if count == 0 {
                 if aside.is_empty() {
-                    self.free_idle_spent();
-                    let _ = self.memory.frames.backing.uffd().wait(1000);
+                    self.wait_for_event(&mut polling);
                     continue;
                 }
                 backoff.wait();
@@ -79,6 +83,23 @@ impl Fault {
                     }
                 }
             }
+        }
+    }
+}
+
+impl Fault {
+    /// Waits for the next event, for a second at most.
+    fn wait_for_event(&self, polling: &mut Polling) {
+        let uffd = self.memory.frames.backing.uffd();
+        let wait = |ms| uffd.wait(ms).unwrap_or(false);
+        let since = Instant::now();
+        let at_work = self.memory.lease.at_work();
+        let is_there = polling.poll(at_work, || wait(0)) || {
+            self.free_idle_spent();
+            wait(1000)
+        };
+        if is_there {
+            polling.note(since.elapsed());
         }
     }
 }

@@ -12,6 +12,8 @@ pub struct FaultSettings {
     pub way_in: WayIn,
     /// Whether a thread goes ahead of long streams.
     pub ahead: bool,
+    /// Whether the handler thread polls for faults that come soon.
+    pub polls: bool,
 }
 
 /// How faults reach the engine.

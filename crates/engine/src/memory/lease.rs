@@ -55,6 +55,8 @@ pub struct Lease {
     unmanaged: AtomicU64,
     /// Whether another process's turn has come to have its pages in memory.
     gives_way: AtomicBool,
+    /// Processes of the job that are at work, this one among them.
+    at_work: AtomicUsize,
 }
 
 impl Lease {
@@ -80,6 +82,7 @@ impl Lease {
             short: AtomicBool::new(false),
             unmanaged: AtomicU64::new(0),
             gives_way: AtomicBool::new(false),
+            at_work: AtomicUsize::new(1),
         })
     }
 
@@ -150,6 +153,16 @@ impl Lease {
     /// From now on it has, or no more.
     pub fn set_gives_way(&self, gives_way: bool) {
         self.gives_way.store(gives_way, Relaxed);
+    }
+
+    /// How many processes of the job are at work, this one among them.
+    pub fn at_work(&self) -> usize {
+        self.at_work.load(Relaxed)
+    }
+
+    /// From now on it is so many.
+    pub fn set_at_work(&self, count: usize) {
+        self.at_work.store(count, Relaxed);
     }
 
     /// What nobody takes, for those that begin.
