@@ -37,10 +37,7 @@ impl Fault {
             [FaultEvent { address: 0, write: false, write_protected: false, thread: 0 }; 16];
         let mut aside: Vec<FaultEvent> = Vec::with_capacity(ASIDE_MAX);
         let mut backoff = Backoff::default();
-        let mut polling = match self.settings.polls {
-            true => Polling::new(cpu::available()),
-            false => Polling::off(),
-        };
+        let mut polling = Polling::new(if self.settings.polls { cpu::available() } else { 0 });
         self.base.psi.note_engine_thread();
         let _mark = FaultPath::enter();
         while !self.base.wake.has_stopped() {
@@ -85,9 +82,7 @@ impl Fault {
             }
         }
     }
-}
 
-impl Fault {
     /// Waits for the next event, for a second at most.
     fn wait_for_event(&self, polling: &mut Polling) {
         let uffd = self.memory.frames.backing.uffd();

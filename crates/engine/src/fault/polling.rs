@@ -36,14 +36,9 @@ pub struct Polling {
 }
 
 impl Polling {
-    /// Of a handler that has seen no faults, on so many processors.
+    /// Of a handler that has seen no faults, on so many processors. With none it only sleeps.
     pub fn new(processors: usize) -> Polling {
         Polling { at_work_most: processors / 2, gap: MOST * 2, sleeps: 0 }
-    }
-
-    /// Of one that only sleeps.
-    pub fn off() -> Polling {
-        Polling::new(0)
     }
 
     /// Polls, if it is worth it where so many processes are `at_work`, with `is_there`, which says
@@ -119,7 +114,7 @@ mod tests {
             assert!(!polling.poll(2, || panic!("others had the processor")));
         }
         assert!(polling.poll(2, || true), "it tries again");
-        let mut off = after(16, SOON, Polling::off());
+        let mut off = after(16, SOON, Polling::new(0));
         assert!(!off.poll(1, || panic!("it is off")));
     }
 }

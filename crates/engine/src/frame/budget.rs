@@ -5,8 +5,7 @@ use super::percpu::ListMarks;
 use crate::base::sync::lock;
 use crate::stats::Counter;
 use crate::units::Bytes;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// What buffers of one kind cost.
 #[derive(Debug)]
