@@ -169,9 +169,10 @@ impl Stats {
         self.cells[CELL_ANSWERED].store(number.into(), Relaxed);
     }
 
-    /// Notes with which request for reclaim of the job's table this process is done.
+    /// Notes with which request for reclaim of the job's table this process is done. Whoever reads
+    /// it finds in the table what this process has reclaimed.
     pub fn set_reclaim_done(&self, number: u32) {
-        self.cells[CELL_RECLAIM_DONE].store(number.into(), Relaxed);
+        self.cells[CELL_RECLAIM_DONE].store(number.into(), Release);
     }
 
     /// Notes with which list of swap devices ([`crate::device::list`]) this process is done, and

@@ -129,22 +129,21 @@ impl Job {
     }
 
     fn reclaimed(&self, number: u32) -> ReclaimProgress {
-        let request = self.table.reclaim();
-        let mut now = ReclaimProgress {
-            number,
-            wanted_bytes: request.memory.0,
-            ..ReclaimProgress::default()
-        };
-        match self.table.reclaimed(number) {
-            Some(reclaimed) if request.number == number => now.reclaimed_bytes = reclaimed.0,
-            _ => now.replaced = true,
-        }
+        let mut now = ReclaimProgress { number, ..ReclaimProgress::default() };
+        // First who is done, then what came of it: a process is done after it has said what it
+        // reclaimed, so what is read now holds all that the done ones have to say.
         for (pid, process) in self.processes() {
             let done = process.reclaim_done == number;
             if done || self.is_managed(pid) {
                 now.processes += 1;
                 now.done += u64::from(done);
             }
+        }
+        let request = self.table.reclaim();
+        now.wanted_bytes = request.memory.0;
+        match self.table.reclaimed(number) {
+            Some(reclaimed) if request.number == number => now.reclaimed_bytes = reclaimed.0,
+            _ => now.replaced = true,
         }
         now
     }
