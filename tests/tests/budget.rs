@@ -76,6 +76,22 @@ fn pages_that_are_shared_since_a_fork_count_once() {
     });
 }
 
+/// Nor do they crowd each other out where each child writes to a part of them: none leases more for
+/// that than it has for itself.
+#[test]
+fn children_that_write_to_a_part_of_what_they_share_have_room() {
+    let program = "../bench/src/work/vs_kernel/program/workers.py";
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join(program);
+    let bytes = (80 << 20).to_string();
+    let args = ["--memory", "128M", "--", "python3", shown(&program), &bytes];
+    both("workers", &args, TIME_LIMIT, |fault, outcome, report| {
+        assert_eq!(outcome.status, 0, "{fault}: {outcome:?}");
+        let back = report.total("zswpin") + report.total("pswpin");
+        assert!(back < 500, "{fault}: {back} pages came back of what fits");
+        report.check(false);
+    });
+}
+
 /// What is kept of pages that lie far apart takes little beside them, and counts in the budget.
 #[test]
 fn tables_are_as_sparse_as_the_pages_that_are_touched() {

@@ -119,6 +119,8 @@ pub struct FrameAllocator {
     cells: FrameCells,
     topology: Topology,
     limit: AtomicU64,
+    /// Pages of the limit that other processes have as well.
+    shared: AtomicU64,
     /// Pages of memory that are no frames and count like them; and those that are kept free for
     /// more of them.
     charged: AtomicU64,
@@ -173,6 +175,7 @@ impl FrameAllocator {
             pageblocks,
             cells,
             limit: AtomicU64::new(0),
+            shared: AtomicU64::new(0),
             charged: AtomicU64::new(0),
             promised: AtomicU64::new(0),
             topology,

@@ -32,7 +32,7 @@ use crate::base::lockdep::Rank;
 use crate::base::psi::{Pressures, clock_us};
 use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use crate::control::Control;
-use crate::memory::lease::{FLOOR, step};
+use crate::memory::lease::FLOOR;
 use crate::stats::{Counter, Stats};
 use overspill_os::backing::Backing;
 use overspill_os::rest;
@@ -478,6 +478,7 @@ impl<B: Backing> Control<B> {
         }
         let budget = self.memory.budget();
         self.memory.settle_shares();
+        self.memory.note_shared();
         budget.publish_used();
         let has_enough = budget.free_pages() >= budget.high();
         let is_short = self.memory.lease.was_short() && !has_enough;
@@ -486,7 +487,7 @@ impl<B: Backing> Control<B> {
             // All that it has is to come in.
             Some(_) if doing.turns.has_token() && doing.brought > 0 => self.out().max(1),
             // What came in meanwhile could all have had a page of its own.
-            Some(_) if is_short => step(budget.limit(), true).max(doing.brought),
+            Some(_) if is_short => self.memory.step(true).max(doing.brought),
             Some(short) if short.elapsed() < SHORT_FOR => 1,
             _ => 0,
         };

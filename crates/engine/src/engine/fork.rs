@@ -267,6 +267,10 @@ impl Engine {
             parts.into_iter().for_each(|lent| self.swap.devices.give_back_part(lent));
             token.into_iter().for_each(|token| children.tokens.not_made(token));
         }
+        if lease.own.is_some() {
+            // What was for the time of the fork: others may need it, before anybody looks.
+            self.memory.trim_lease();
+        }
         self.control.aim(u64::MAX);
         drop(devices);
         signals

@@ -24,6 +24,25 @@ impl FrameAllocator {
         self.limit.load(Relaxed)
     }
 
+    /// Pages of it that the process has for itself: what is kept free is a part of these. Those that
+    /// it shares it has already, and others that share them keep a part free as well.
+    pub fn own(&self) -> u64 {
+        self.limit().saturating_sub(self.shared.load(Relaxed))
+    }
+
+    /// The limit that leaves enough free beside what is in use, of which `shared` pages are shared.
+    pub fn enough(&self, shared: u64) -> u64 {
+        let used = self.used() + self.promised();
+        used + self.settings.watermarks.pages(used.saturating_sub(shared))[2]
+    }
+
+    /// From now on so many pages of the limit are shared.
+    pub fn set_shared(&self, pages: u64) {
+        if self.shared.swap(pages, Relaxed) != pages {
+            self.set_limit(self.limit());
+        }
+    }
+
     /// Changes the limit. What is over it is reclaimed by and by.
     pub fn set_limit(&self, pages: u64) {
         self.limit.store(pages, Relaxed);
@@ -32,7 +51,7 @@ impl FrameAllocator {
         for (node, cell) in self.zones.iter().enumerate() {
             cell.limit.store(pages / nodes + ((node as u64) < pages % nodes) as u64, Relaxed);
         }
-        let marks = ListMarks::of(pages, self.lists.len());
+        let marks = ListMarks::of(self.own(), self.lists.len());
         for cell in &self.lists {
             let mut lists = lock(&cell.0);
             lists.set_marks(marks);
@@ -138,6 +157,6 @@ impl FrameAllocator {
     }
 
     fn watermarks(&self) -> [u64; 3] {
-        self.settings.watermarks.pages(self.limit())
+        self.settings.watermarks.pages(self.own())
     }
 }

@@ -268,6 +268,23 @@ fn faults_leave_the_reserve_to_reclaim() {
     );
 }
 
+#[test]
+fn what_others_have_as_well_is_not_kept_free() {
+    let allocator = allocator_of(40_000, FrameSettings::default(), 1);
+    let marks = || [allocator.min(), allocator.low(), allocator.high()];
+    let own = FrameSettings::default().watermarks.pages(2_000);
+    assert_ne!(marks(), own);
+    allocator.set_shared(38_000);
+    assert_eq!((allocator.own(), marks()), (2_000, own));
+    // With nothing in use, nothing but what is free is needed.
+    assert_eq!(allocator.enough(0), FrameSettings::default().watermarks.pages(0)[2]);
+    allocator.charge_more(10_000);
+    assert_eq!(allocator.enough(8_000), 10_000 + own[2]);
+    // Whoever shared them has ended.
+    allocator.set_shared(0);
+    assert_eq!(allocator.own(), 40_000);
+}
+
 /// What reclaim frees comes back to the lists of processors, from which faults take. Where it needs
 /// frames itself meanwhile, for compressed pages, the reserve must not go to faults by and by.
 #[test]

@@ -196,12 +196,13 @@ pub enum Growth {
     Nothing,
 }
 
-/// By how many pages a limit grows at a time, where few are left or many.
-pub fn step(limit: u64, is_scarce: bool) -> u64 {
-    (limit / if is_scarce { 16 } else { 4 }).clamp(STEP_LEAST, STEP_MOST)
-}
-
 impl<B: Backing> Memory<B> {
+    /// By how many pages the limit grows at a time, where few are left or many: a part of what the
+    /// process has for itself.
+    pub fn step(&self, is_scarce: bool) -> u64 {
+        (self.budget().own() / if is_scarce { 16 } else { 4 }).clamp(STEP_LEAST, STEP_MOST)
+    }
+
     /// Leases more pages, as far as the job has some.
     pub fn grow(&self) -> Growth {
         self.lease.changing.try_lock().map_or(Growth::UnderWay, |_changing| self.grow_alone())
@@ -226,7 +227,7 @@ impl<B: Backing> Memory<B> {
             return Growth::Grown;
         }
         // 2. A step, or what there is.
-        let step = step(limit, self.lease.is_scarce()).min(cap.saturating_sub(limit));
+        let step = self.step(self.lease.is_scarce()).min(cap.saturating_sub(limit));
         let taken = match step {
             0 => 0,
             _ => member.take(STEP_LEAST.min(step), step, self.lease.reserve()),
@@ -280,6 +281,14 @@ impl<B: Backing> Memory<B> {
         }
     }
 
+    /// Gives back what is more than enough for the moment.
+    pub fn trim_lease(&self) {
+        let enough = self.budget().enough(self.shared()).max(FLOOR);
+        if enough < self.budget().limit() {
+            self.set_lease(enough);
+        }
+    }
+
     /// Notes how many pages of this process are not managed by now. They are leased whatever the
     /// others have: what that is too much, all give ([`crate::control`]).
     pub fn set_unmanaged(&self, pages: u64) {
@@ -294,6 +303,7 @@ impl<B: Backing> Memory<B> {
         member.iter().for_each(Member::adopt);
         self.lease.set_member(member);
         self.lease.set_cap(u64::MAX);
+        self.note_shared();
         self.budget().set_limit(self.lease.limit());
     }
 

@@ -136,12 +136,21 @@ impl<B: Backing> Memory<B> {
         extents.flat_map(|at| self.extents.touched(at, pages_of(at)))
     }
 
-    /// After the last fault before a fork: the child leases what it shares, beside `own` pages.
+    /// After the last fault before a fork: the child leases what it shares, beside what it needs
+    /// for itself, `own` pages at most.
     pub fn share_with(&self, child: Member, own: u64) {
         self.settle_shares();
         if let Some(member) = self.lease.member() {
-            member.share_with(child, own, self.shares.marked());
+            let marked = self.shares.marked();
+            let needs = self.budget().enough(marked) + self.lease.unmanaged();
+            member.share_with(child, own.min(needs.saturating_sub(marked)), marked);
         }
+        self.note_shared();
+    }
+
+    /// Has the budget know how many pages are shared: others can have fewer of them by now.
+    pub fn note_shared(&self) {
+        self.budget().set_shared(self.shared());
     }
 
     /// So many pages that were marked are shared no longer. Said before frames of theirs are given
@@ -181,6 +190,7 @@ impl<B: Backing> Memory<B> {
             self.budget().set_limit(limit);
             self.lease.set(limit);
         }
+        self.note_shared();
         self.budget().charge_less(owed);
     }
 }
