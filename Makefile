@@ -65,7 +65,7 @@ demo: product ## Run a job in a quarter of the memory that it takes, and show th
 
 test: ## All that CI runs, with one line of counts at the end (25 minutes on two cores)
 	@$(PYTHON) tests/proof/steps.py \
-		fmt tidy audit product+test-packages+lint packages unit programs-quick+doc+proof-quick
+		fmt tidy audit product+test-packages+lint unit+packages programs-quick+doc+proof-quick
 
 test-packages: ## Install the programs that `make test` tests with (Debian or Ubuntu, as root)
 	tests/proof/install.sh

@@ -100,30 +100,40 @@ fn environments_of_interpreters() {
     }
 }
 
+/// The functions by which a program executes another one.
+const WAYS: [&str; 18] = [
+    "execve",
+    "nothing",
+    "execvpe",
+    "execle",
+    "execveat",
+    "fexecve",
+    "by number",
+    "execveat by number",
+    "posix_spawn",
+    "posix_spawnp",
+    "system",
+    "popen",
+    "wordexp",
+    "vfork",
+    "execl",
+    "execlp",
+    "execvp",
+    "execv",
+];
+
 #[test]
 fn each_way_to_execute() {
     let (hungry, leads) = (hungry(), word(SCRATCH.program("leads.c")));
-    for way in [
-        "execve",
-        "nothing",
-        "execvpe",
-        "execle",
-        "execveat",
-        "fexecve",
-        "by number",
-        "execveat by number",
-        "posix_spawn",
-        "posix_spawnp",
-        "system",
-        "popen",
-        "wordexp",
-        "vfork",
-        "execl",
-        "execlp",
-        "execvp",
-        "execv",
-    ] {
+    for way in WAYS {
         is_managed(way, &[&leads, way, &hungry]);
+    }
+}
+
+#[test]
+fn each_way_to_execute_from_a_program_that_is_small() {
+    let (hungry, leads) = (hungry(), word(SCRATCH.program("leads.c")));
+    for way in WAYS {
         is_managed(&format!("{way}, small"), &[&leads, "small", way, &hungry]);
     }
 }

@@ -24,8 +24,8 @@ impl FrameAllocator {
         self.limit.load(Relaxed)
     }
 
-    /// Pages of it that the process has for itself: what is kept free is a part of these. Those that
-    /// it shares it has already, and others that share them keep a part free as well.
+    /// Pages of it that the process has for itself: what is kept free is a part of these. Those
+    /// that it shares it has already, and others that share them keep a part free as well.
     pub fn own(&self) -> u64 {
         self.limit().saturating_sub(self.shared.load(Relaxed))
     }
