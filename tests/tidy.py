@@ -10,6 +10,7 @@
 - No decision depends on the time of day, which may be set at any time.
 - Each name of ours that the preload library's linker script puts in place exists: one that does not
   matches nothing, and nobody would hear of it.
+- A crate that may be published has the text of its licences.
 
 With --count the figures of each crate are printed as well.
 """
@@ -260,6 +261,17 @@ def check_layout():
     return found
 
 
+def check_licences():
+    """Crates that may be published without the text of their licences."""
+    return [
+        f"{path.relative_to(ROOT).parent}: there is no {name} to be published with it"
+        for path in tracked("crates/*/Cargo.toml")
+        if "publish = false" not in path.read_text()
+        for name in ("LICENSE-APACHE", "LICENSE-MIT")
+        if not (path.parent / name).is_file()
+    ]
+
+
 def count(crate):
     """Lines of a crate without tests, and its longest function."""
     lines, longest = 0, 0
@@ -276,6 +288,7 @@ def count(crate):
 def main():
     found = [line for crate, floors in FLOORS.items() for line in check_floors(crate, floors)]
     found += check_lengths() + check_architecture() + check_clocks() + check_layout()
+    found += check_licences()
     print(
         "\n".join(
             found + [f"tidy: {len(found)} findings"] if found else ["tidy: all is as it should be"]
