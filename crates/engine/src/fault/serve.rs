@@ -19,14 +19,36 @@ use overspill_os::fault_path::FaultPath;
 use std::ops::Range;
 use std::time::Instant;
 
-/// How long a fault takes at most, as is assumed, and one that reads from a device: in what is more
-/// it has waited for a processor.
+/// How long a fault takes at most, as is assumed, with each page more that comes in with its page,
+/// and one that reads from a device: in what is more it has waited for a processor.
 const CPU_NS_MOST: u64 = 30_000;
+const CPU_NS_A_PAGE: u64 = 6_000;
 const READ_NS_MOST: u64 = 500_000;
 /// What the delivery of a fault takes of the program's processor time: two switches for a signal,
 /// or the sleep of the thread and its start again, with caches that others have used meanwhile.
 const SIGNAL_NS: u64 = 6_000;
 const THREAD_NS: u64 = 10_000;
+
+/// What a fault costs without waiting for a processor, and what of that is processor time of the
+/// program.
+#[derive(PartialEq, Eq, Debug)]
+struct Cost {
+    ns: u64,
+    own_ns: u64,
+}
+
+impl Cost {
+    /// Of one from `source` that took `ns` and brought in so many pages.
+    fn of(delivery: Delivery, source: FaultSource, pages: usize, ns: u64) -> Cost {
+        let cpu_most = CPU_NS_MOST + CPU_NS_A_PAGE * pages.saturating_sub(1) as u64;
+        let most = if source == FaultSource::Device { READ_NS_MOST } else { cpu_most };
+        let (own_ns, delivery_ns) = match delivery {
+            Delivery::Signal => (ns.min(cpu_most), SIGNAL_NS),
+            Delivery::Thread => (0, THREAD_NS),
+        };
+        Cost { ns: ns.min(most) + delivery_ns, own_ns: own_ns + delivery_ns }
+    }
+}
 
 /// What became of the request for a page of budget.
 enum Charge {
@@ -56,25 +78,21 @@ impl<B: Backing> Fault<B> {
             let ns = since.elapsed().as_nanos() as u64;
             self.stats.add(Counter::PgFault, 1);
             self.stats.fault_ns(context.source, ns);
-            self.note_short(context.source, context.source.short_ns(ns));
+            self.note_short(context, context.source.short_ns(ns));
             self.workingset.tier_size.note_fault(context.source, ns, context.installed);
         }
         served
     }
 
     /// Notes that so much of a fault's time is one that more memory would spare.
-    fn note_short(&self, source: FaultSource, ns: u64) {
+    fn note_short(&self, context: &FaultContext, ns: u64) {
         if ns == 0 {
             return;
         }
-        let (own_ns, delivery_ns) = match self.settings.delivery {
-            Delivery::Signal => (ns.min(CPU_NS_MOST), SIGNAL_NS),
-            Delivery::Thread => (0, THREAD_NS),
-        };
-        let most = if source == FaultSource::Device { READ_NS_MOST } else { CPU_NS_MOST };
+        let cost = Cost::of(self.settings.delivery, context.source, context.installed, ns);
         self.stats.add(Counter::ShortNs, ns);
-        self.stats.add(Counter::ShortCostNs, ns.min(most) + delivery_ns);
-        self.stats.add(Counter::ShortCpuNs, own_ns + delivery_ns);
+        self.stats.add(Counter::ShortCostNs, cost.ns);
+        self.stats.add(Counter::ShortCpuNs, cost.own_ns);
     }
 
     fn serve(&self, context: &mut FaultContext, page: PageIndex, access: Access) -> Served {
@@ -430,6 +448,22 @@ pub(super) fn lies_behind(last: State, next: State) -> bool {
 mod tests {
     use super::*;
     use crate::units::{FrameId, SlotId};
+
+    #[test]
+    fn what_a_fault_costs_grows_with_what_comes_in_and_not_with_waiting() {
+        use Delivery::{Signal, Thread};
+        use FaultSource::{Compressed, Device};
+        let cost = |delivery, source, pages, us: u64| {
+            let Cost { ns, own_ns } = Cost::of(delivery, source, pages, us * 1000);
+            (ns / 1000, own_ns / 1000)
+        };
+        assert_eq!(cost(Signal, Compressed, 1, 8), (14, 14));
+        assert_eq!(cost(Signal, Compressed, 1, 4_000), (36, 36), "it waited for a processor");
+        assert_eq!(cost(Signal, Compressed, 16, 90), (96, 96));
+        assert_eq!(cost(Signal, Compressed, 16, 4_000), (126, 126));
+        assert_eq!(cost(Signal, Device, 1, 400), (406, 36), "the rest is the device's time");
+        assert_eq!(cost(Thread, Compressed, 16, 90), (100, 10), "the program only waits");
+    }
 
     #[test]
     fn neighbours_come_in_only_with_their_kind() {
