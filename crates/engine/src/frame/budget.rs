@@ -39,7 +39,7 @@ impl FrameAllocator {
     /// From now on so many pages of the limit are shared.
     pub fn set_shared(&self, pages: u64) {
         if self.shared.swap(pages, Relaxed) != pages {
-            self.set_limit(self.limit());
+            self.fit_lists();
         }
     }
 
@@ -51,6 +51,11 @@ impl FrameAllocator {
         for (node, cell) in self.zones.iter().enumerate() {
             cell.limit.store(pages / nodes + ((node as u64) < pages % nodes) as u64, Relaxed);
         }
+        self.fit_lists();
+    }
+
+    /// Has the lists of processors keep as much as there is room for.
+    fn fit_lists(&self) {
         let marks = ListMarks::of(self.own(), self.lists.len());
         for cell in &self.lists {
             let mut lists = lock(&cell.0);

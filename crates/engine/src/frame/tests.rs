@@ -275,7 +275,7 @@ fn what_others_have_as_well_is_not_kept_free() {
     let own = FrameSettings::default().watermarks.pages(2_000);
     assert_ne!(marks(), own);
     allocator.set_shared(38_000);
-    assert_eq!((allocator.own(), marks()), (2_000, own));
+    assert_eq!((allocator.limit(), allocator.own(), marks()), (40_000, 2_000, own));
     // With nothing in use, nothing but what is free is needed.
     assert_eq!(allocator.enough(0), FrameSettings::default().watermarks.pages(0)[2]);
     allocator.charge_more(10_000);
