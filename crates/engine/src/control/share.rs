@@ -194,7 +194,7 @@ impl Sharing {
     pub fn reset_in_child(&self) {
         let mut doing = lock(&self.doing);
         (doing.done, doing.busy, doing.lately_back) = (Done::default(), Instant::now(), 0.0);
-        doing.unmanaged = Unmanaged::in_child();
+        doing.unmanaged = Unmanaged::default();
         doing.turns = Turns::new(Instant::now());
         self.at_rest.store(false, Relaxed);
     }

@@ -78,12 +78,6 @@ impl Exact {
 }
 
 impl Unmanaged {
-    /// In the child of a fork, which begins with its parent's figure: that holds for a moment, and
-    /// most children do not live longer. To measure takes longer the more the child shares.
-    pub fn in_child() -> Unmanaged {
-        Unmanaged { next: Some(Instant::now() + EVERY), ..Unmanaged::default() }
-    }
-
     /// Whether to measure, when the program has used so much time of processors: what has not run
     /// has no more memory than before.
     pub fn is_due(&mut self, worked: Duration) -> bool {
