@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#define RUNS 12
+#define RUNS 20
 
 static const char *const ways[] = {"exit", "_exit", "exit_group by number",
                                    "exit by a second thread", "return of an executed program"};

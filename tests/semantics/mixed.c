@@ -23,7 +23,7 @@ struct block {
 
 static _Atomic(struct block *) exchange[64];
 static atomic_long wrong, blocks_made;
-static long steps = 500;
+static long steps = 800;
 
 static void verify(struct block *b)
 {

@@ -1,4 +1,4 @@
-//! Watermarks: how much of the budget is kept free, of what of it a process has for itself.
+//! Watermarks: how much is kept free of what a process has of the budget for itself.
 
 use crate::units::Bytes;
 use std::fmt;
