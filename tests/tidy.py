@@ -36,7 +36,7 @@ FLOORS = {
         "fault_path", "probe", "lib",
     ],
     "crates/preload": [
-        "sys", "route", "code", "rewrite", "config", "own_stack", "heap", "image", "pool",
+        "sys", "route", "code", "rewrite", "config", "own_stack", "heap", "image", "probe", "pool",
         "dormant", "remote", "memory", "limits", "data_end", "load", "userfaultfd", "nested",
         "robust", "signals", "stubs", "trap", "calls", "streams", "sandbox", "delivery", "gate",
         "map", "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall",

@@ -41,9 +41,76 @@ static void sum(uintptr_t from, uintptr_t to, size_t *left_out, size_t *dumped)
     }
 }
 
+/* Pages of mappings that would be dumped in which there is much of a word. */
+static size_t dumped_with(uint64_t word)
+{
+    static uint64_t page[PAGE / 8];
+    int memory = open("/proc/self/mem", O_RDONLY), map = open("/proc/self/pagemap", O_RDONLY);
+    uintptr_t start = 0, end = 0;
+    size_t found = 0;
+    if (memory < 0 || map < 0)
+        die("mem");
+    read_smaps();
+    for (char *line = smaps; *line; line = strchr(line, '\n') + 1) {
+        unsigned long a, b;
+        char rights[8];
+        if (sscanf(line, "%lx-%lx %7s", &a, &b, rights) == 3) {
+            start = a;
+            end = rights[0] == 'r' && b - a < 8 * GIB ? b : a;
+        } else if (strncmp(line, "VmFlags:", 8) == 0) {
+            char *newline = strchr(line, '\n');
+            *newline = 0;
+            int is_dumped = !strstr(line, " dd");
+            *newline = '\n';
+            for (uintptr_t at = start; is_dumped && at < end; at += PAGE) {
+                uint64_t entry, same = 0;
+                if (pread(map, &entry, 8, (off_t)(at / PAGE * 8)) != 8 || !(entry >> 63) ||
+                    pread(memory, page, PAGE, (off_t)at) != (ssize_t)PAGE)
+                    continue;
+                for (size_t i = 0; i < PAGE / 8; i++)
+                    same += page[i] == word;
+                found += same > 8;
+            }
+        }
+    }
+    close(memory);
+    close(map);
+    return found;
+}
+
+/* What the engine copies of it, so that the kernel can read it, is in no core dump either. */
+static void copies(void)
+{
+    enum { SECRET = 16 };
+    int ends[2], file = open("/dev/urandom", O_RDONLY);
+    static char there[SECRET * 4096];
+    uint64_t word;
+    if (pipe(ends) != 0 || read(file, &word, 8) != 8)
+        die("pipe");
+    close(file);
+    char *p = map_pages(SECRET);
+    check(madvise(p, SECRET * PAGE, MADV_DONTDUMP) == 0, "a secret");
+    for (size_t i = 0; i < SECRET * PAGE / 8; i++)
+        ((uint64_t *)p)[i] = word;
+    check(dumped_with(word) == 0, "no page of it is dumped");
+    pressure(40);
+    fcntl(ends[1], F_SETPIPE_SZ, SECRET * PAGE);
+    check(write(ends[1], p, SECRET * PAGE) == (ssize_t)(SECRET * PAGE), "it is written");
+    size_t pages = dumped_with(word);
+    check(pages == 0, "%zu pages of copies of it are dumped", pages);
+    ssize_t got = read(ends[0], there, sizeof there);
+    check(got == (ssize_t)sizeof there, "and read: %zd, %d", got, errno);
+    check(memcmp(there, p, sizeof there) == 0, "as it was");
+    memset(there, 0, sizeof there);
+    munmap(p, SECRET * PAGE);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     size_t left_out, dumped;
+    copies();
     /* As large as mappings come, at the end of what is mapped, used and given back. */
     char *p = mmap(NULL, 3 * GIB, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -319,6 +319,15 @@ static const unsigned char *gadget(void)
     return preloaded ? found : own_gadget;
 }
 
+static _Noreturn void jump(const unsigned char *place, const long call[7])
+{
+    register long fourth __asm__("r10") = call[4], fifth __asm__("r8") = call[5],
+                         sixth __asm__("r9") = call[6];
+    __asm__ volatile("jmp *%0" : : "r"(place), "a"(call[0]), "D"(call[1]), "S"(call[2]),
+                     "d"(call[3]), "r"(fourth), "r"(fifth), "r"(sixth) : "memory");
+    _exit(0);
+}
+
 /* How a process ends that jumps to the instruction, once it is in the sandbox. */
 static int jumps_to(const unsigned char *place, const long call[7])
 {
@@ -326,11 +335,7 @@ static int jumps_to(const unsigned char *place, const long call[7])
     if (pid == 0) {
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
-        register long fourth __asm__("r10") = call[4], fifth __asm__("r8") = call[5],
-                             sixth __asm__("r9") = call[6];
-        __asm__ volatile("jmp *%0" : : "r"(place), "a"(call[0]), "D"(call[1]), "S"(call[2]),
-                         "d"(call[3]), "r"(fourth), "r"(fifth), "r"(sixth) : "memory");
-        _exit(0);
+        jump(place, call);
     }
     return reap(pid);
 }
@@ -394,19 +399,77 @@ static void gadgets(void)
 
 /* ---- Forks ---- */
 
+static const struct sock_filter of_forks[] = {
+    ALLOW(SYS_clone),
+    ALLOW(SYS_wait4),
+    ALLOW(SYS_set_robust_list),
+    ALLOW(SYS_rt_sigprocmask),
+    ALLOW(SYS_getpid),
+    ALLOW(SYS_gettid),
+};
+
+/* A child has the filter of its parent, whose number the engine knew when that was put on. */
+static void gadgets_in_a_child(void)
+{
+    static char text[8];
+    static struct iovec part = {text, sizeof text};
+    static siginfo_t queued = {.si_code = SI_QUEUE};
+    enum { PARENT = -7 };
+    const struct {
+        const char *what;
+        long call[7];
+    } calls[] = {
+        {"kill", {SYS_kill, PARENT, SIGKILL}},
+        {"tgkill", {SYS_tgkill, PARENT, PARENT, SIGKILL}},
+        {"tkill", {SYS_tkill, PARENT, SIGKILL}},
+        {"rt_sigqueueinfo", {SYS_rt_sigqueueinfo, PARENT, SIGKILL, (long)&queued}},
+        {"rt_tgsigqueueinfo", {SYS_rt_tgsigqueueinfo, PARENT, PARENT, 33, (long)&queued}},
+        {"process_vm_readv", {SYS_process_vm_readv, PARENT, (long)&part, 1, (long)&part, 1}},
+        {"process_vm_writev", {SYS_process_vm_writev, PARENT, (long)&part, 1, (long)&part, 1}},
+    };
+    const unsigned char *place = gadget();
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        pid_t pid = fork_flushed();
+        if (pid == 0) {
+            struct sock_fprog longer = with(of_forks, sizeof of_forks / sizeof of_forks[0]);
+            long call[7], own = getpid();
+            for (int j = 0; j < 7; j++)
+                call[j] = calls[i].call[j] == PARENT ? own : calls[i].call[j];
+            prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &longer);
+            pid_t child = fork_flushed();
+            if (child == 0)
+                jump(place, call);
+            _exit(reap(child) == 128 + SIGSYS ? 0 : 1);
+        }
+        int status = reap(pid);
+        check(status == 0, "no way to the parent by %s: %d", calls[i].what, status);
+    }
+}
+
+/* A process that is small when it puts on its filter, and does nothing for a while. */
+static void small(void)
+{
+    pid_t pid = fork_flushed();
+    if (pid == 0) {
+        struct sock_filter of_sleep[] = {ALLOW(SYS_clock_nanosleep)};
+        struct sock_fprog longer = with(of_sleep, sizeof of_sleep / sizeof of_sleep[0]);
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &longer);
+        usleep(1500000);
+        char *memory = map_pages(4096);
+        fill(memory, 4096, 1);
+        _exit(bad_pages(memory, 4096, 1) != 0);
+    }
+    int status = reap(pid);
+    check(status == 0, "a small process in a sandbox lives: %d", status);
+}
+
 /* A process in a sandbox forks, and its child: both go on with what is in memory and out of it. */
 static void forks(void)
 {
     pid_t pid = fork_flushed();
     if (pid == 0) {
-        struct sock_filter of_forks[] = {
-            ALLOW(SYS_clone),
-            ALLOW(SYS_wait4),
-            ALLOW(SYS_set_robust_list),
-            ALLOW(SYS_rt_sigprocmask),
-            ALLOW(SYS_getpid),
-            ALLOW(SYS_gettid),
-        };
         struct sock_fprog longer = with(of_forks, sizeof of_forks / sizeof of_forks[0]);
         char *memory = map_pages(PAGES);
         failures = 0;
@@ -436,6 +499,7 @@ static void forks(void)
 
 int main(void)
 {
+    small();
     early = heap_pages(512);
     fill(early, 512, 7);
     sandboxed(0);
@@ -446,6 +510,7 @@ int main(void)
     beside(0);
     vforks();
     gadgets();
+    gadgets_in_a_child();
     forks();
     /* What is no filter is refused as ever. */
     errno = 0;

@@ -64,6 +64,14 @@ pub fn allows_paths() -> Result<(), Errno> {
     if is_confined() { Err(Errno::PERM) } else { Ok(()) }
 }
 
+/// Has libraries make the calls now that they make once, when they are first used: the filter may
+/// kill for them. Before the process puts its first filter on itself.
+pub fn prepare() {
+    // Where the kernel has put the vDSO (PR_GET_AUXV), and its functions.
+    let _ = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let _ = rustix::thread::sched_getcpu();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -62,6 +62,7 @@ mod memory;
 mod nested;
 mod own_stack;
 mod pool;
+mod probe;
 mod remote;
 mod rewrite;
 mod robust;

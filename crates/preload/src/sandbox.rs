@@ -167,6 +167,9 @@ unsafe fn put_on(
 ) -> Result<usize, Errno> {
     let engines = program != 0 && pool::exists() && tls::is_program();
     let _internal = engines.then(tls::Internal::enter);
+    if engines {
+        confined::prepare();
+    }
     // SAFETY: the caller's promise.
     let Some(filter) = engines.then(|| unsafe { with_exceptions(program) }).flatten() else {
         return confined::enter(|| check(call(program)));
@@ -197,7 +200,6 @@ unsafe fn with_exceptions(program: usize) -> Option<Vec<Instruction>> {
     let own_code = image::of(is_refused as *const () as usize).map(|library| library.code);
     let number = |pid: rustix::process::Pid| pid.as_raw_nonzero().get() as u32;
     let engine = Own {
-        process: number(rustix::process::getpid()),
         sibling: beside::sibling().ok().map(number),
         descriptors: descriptors::numbers().unwrap_or_default(),
     };

@@ -4,8 +4,8 @@
 //! library's function is nothing more (mappings, descriptors), or the next definition of the symbol
 //! ([`real!`]) where it is more: cancellation points, signal trampolines, thread creation.
 
-use overspill_os::Errno;
 use overspill_os::seccomp::change_mappings;
+use overspill_os::{Errno, vm};
 use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -153,7 +153,17 @@ pub unsafe fn mmap(
 /// As for mmap(2); nothing is replaced.
 pub unsafe fn mmap_own(len: usize, prot: i32, flags: i32) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
-    unsafe { mmap(overspill_os::vm::own_place(len) as usize, len, prot, flags, -1, 0) }
+    unsafe { mmap(vm::own_place(len) as usize, len, prot, flags, -1, 0) }
+}
+
+/// The same for copies of what the program has in memory: in no core dump, as that may be in none.
+pub fn map_for_copies(len: usize) -> Result<usize, Errno> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+    let base = unsafe { mmap_own(len, prot, flags)? };
+    let made = vm::advise(base..base + len, vm::advice::DONTDUMP);
+    made.map(|()| base)
 }
 
 /// A system call on a range of addresses with one more argument: munmap, mprotect, madvise, mlock,

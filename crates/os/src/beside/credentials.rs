@@ -4,16 +4,16 @@
 //! A thread's credentials are its own, so each thread of the sibling makes the program's call, as
 //! the C library has all threads of the program make it: in the handler of the signal that it keeps
 //! for this purpose. The sibling goes first, while the program still has the right to send it
-//! signals.
+//! signals. The signal only wakes, and carries nothing: whoever else sends it does no harm.
 //!
 //! Locks: that of its request.
 
 use super::request::Request;
-use super::stack::Stack;
+use super::stack::own;
 use crate::confined;
 use crate::process;
 use crate::report::report;
-use crate::units::Errno;
+use crate::units::{Errno, check};
 use std::arch::global_asm;
 use std::sync::atomic::Ordering::Relaxed;
 use syscalls::{Sysno, raw_syscall};
@@ -51,27 +51,12 @@ struct Action {
     mask: u64,
 }
 
-/// siginfo_t of a signal that was queued.
-#[repr(C)]
-struct Queued {
-    signal: i32,
-    errno: i32,
-    code: i32,
-    _gap: i32,
-    pid: i32,
-    uid: u32,
-    value: usize,
-    rest: [u64; 12],
-}
-
-const SI_QUEUE: i32 = -1;
-
 /// In the sibling, on its first thread: the signal is expected.
 pub(super) fn expect() {
     const SA_RESTORER: u64 = 0x0400_0000;
     let action = Action {
         handler: on_signal as *const () as usize,
-        flags: libc::SA_SIGINFO as u64 | libc::SA_RESTART as u64 | SA_RESTORER,
+        flags: libc::SA_RESTART as u64 | SA_RESTORER,
         restorer: overspill_credentials_return as *const () as usize,
         mask: !0,
     };
@@ -81,21 +66,13 @@ pub(super) fn expect() {
     };
 }
 
-extern "C" fn on_signal(_: i32, info: *const Queued, _: *mut libc::c_void) {
-    // SAFETY: the kernel passes what was queued. Only the program knows of this process's stacks,
-    // which are never unmapped.
-    unsafe {
-        let Queued { code: SI_QUEUE, pid, value, .. } = *info else { return };
-        // Where there is no stack the thread is only to wake.
-        if value == 0 || pid != process::program().as_raw_nonzero().get() {
-            return;
-        }
-        let made = &(*(value as *const Stack)).change;
-        let Some(due) = CALL.due(made.load(Relaxed)) else { return };
-        // Whether it may is for the kernel to say, as it says to the program.
-        let _ = due.make();
-        CALL.note_made(made, due.change);
-    }
+extern "C" fn on_signal(_: i32) {
+    let Some(made) = own().map(|stack| &stack.change) else { return };
+    let Some(due) = CALL.due(made.load(Relaxed)) else { return };
+    // Whether it may is for the kernel to say, as it says to the program.
+    // SAFETY: what the arguments point to is kept until all threads have made the call.
+    let _ = unsafe { due.make() };
+    CALL.note_made(made, due.change);
 }
 
 /// Has the sibling make a call that changes credentials, before the program makes it. What the
@@ -112,7 +89,7 @@ pub fn change(call: Sysno, arguments: [usize; 3]) {
     }
     let [a, b, c] = arguments;
     let call = (call, [a, b, c, 0, 0]);
-    let ask = |stack, number, look| ask(sibling, number, Some(stack), look);
+    let ask = |_, number, look| ask(sibling, number, look);
     if !CALL.have_made(call, LOOKS, |stack| &stack.change, ask) {
         report("the engine's threads keep the user that the program had");
     }
@@ -128,31 +105,12 @@ pub(super) fn last() -> u32 {
     CALL.last()
 }
 
-/// Sends the signal to a thread, which makes the call, or only wakes where it is handed no stack.
-/// Again now and then, as a thread that begins has it blocked.
-pub(super) fn ask(
-    sibling: rustix::process::Pid,
-    number: i32,
-    stack: Option<&Stack>,
-    look: u32,
-) -> Result<(), Errno> {
+/// Sends the signal to a thread. Again now and then, as a thread that begins has it blocked.
+pub(super) fn ask(sibling: rustix::process::Pid, number: i32, look: u32) -> Result<(), Errno> {
     if !look.is_multiple_of(16) {
         return Ok(());
     }
-    let info = Queued {
-        signal: SIGNAL,
-        errno: 0,
-        code: SI_QUEUE,
-        _gap: 0,
-        pid: rustix::process::getpid().as_raw_nonzero().get(),
-        uid: 0,
-        value: stack.map_or(0, |stack| stack as *const Stack as usize),
-        rest: [0; 12],
-    };
     let group = sibling.as_raw_nonzero().get();
-    // SAFETY: the call reads the siginfo.
-    let ret =
-        unsafe { raw_syscall!(Sysno::rt_tgsigqueueinfo, group, number, SIGNAL, &raw const info) }
-            as isize;
-    if ret < 0 { Err(Errno::from_raw_os_error(-ret as i32)) } else { Ok(()) }
+    // SAFETY: the call takes numbers.
+    check(unsafe { raw_syscall!(Sysno::tgkill, group, number, SIGNAL) }).map(drop)
 }

@@ -71,7 +71,7 @@ pub fn have_follow(call: Sysno, arguments: [usize; 5]) -> bool {
     let ask = |_, number, look| {
         calls::nudge();
         watch::nudge();
-        if is_unheard { Ok(()) } else { credentials::ask(sibling, number, None, look) }
+        if is_unheard { Ok(()) } else { credentials::ask(sibling, number, look) }
     };
     WANTED.fetch_add(1, Release);
     let all = CALL.have_made((call, arguments), LOOKS, |stack| &stack.filter, ask);

@@ -68,12 +68,13 @@ pub fn end_program() -> ! {
     std::process::abort()
 }
 
-/// Kills the program, by its number. Who was forked in a sandbox has no exception for that: there a
-/// thread of the program's exits, with the status that a shell has for such an end, and whether the
-/// sibling may kill is for the program's filter to say.
+/// Kills the program, by its number. Who is confined has no exception for that. There a thread of
+/// the program's exits, with the status that a shell has for such an end, and so does the sibling,
+/// whose guard kills. One that began in a sandbox has no guard: whether it may kill is for the
+/// program's filter to say.
 pub fn kill_program() {
-    if confined::is_child() && !is_here() {
-        const KILLED: i32 = 128 + libc::SIGKILL;
+    const KILLED: i32 = 128 + libc::SIGKILL;
+    if confined::is_confined() && !(is_here() && confined::is_child()) {
         // SAFETY: the call does not return.
         unsafe { raw_syscall!(Sysno::exit_group, KILLED) };
     }

@@ -6,10 +6,11 @@ use super::storage::{self, CONTROL_BYTES, write_storage};
 use crate::lock::RawLock;
 use crate::units::{Errno, PAGE_SIZE};
 use crate::{tls, vm};
-use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 /// Bytes of a thread's stack: deep enough for debug builds; touched lazily.
 const STACK_BYTES: usize = 256 << 10;
@@ -46,23 +47,24 @@ pub(super) struct Stack {
     next: Option<&'static Stack>,
 }
 
-/// All stacks there are: the list grows at its head.
+/// All stacks there are: the list grows at its head, under the lock, and never shrinks.
 struct Stacks {
     lock: RawLock,
-    first: UnsafeCell<Option<&'static Stack>>,
+    first: AtomicPtr<Stack>,
 }
 
-// SAFETY: the cell is accessed under the lock only, or by the only thread of a process.
-unsafe impl Sync for Stacks {}
-
-static STACKS: Stacks = Stacks { lock: RawLock::new(), first: UnsafeCell::new(None) };
+static STACKS: Stacks =
+    Stacks { lock: RawLock::new(), first: AtomicPtr::new(std::ptr::null_mut()) };
 
 impl Stacks {
-    /// The stacks, for whoever has the lock or is alone.
+    /// The stacks; no lock is needed to go over them.
     fn iter(&self) -> impl Iterator<Item = &'static Stack> {
-        // SAFETY: nobody else is at the list.
-        let first = unsafe { *self.first.get() };
-        std::iter::successors(first, |stack| stack.next)
+        std::iter::successors(self.first(), |stack| stack.next)
+    }
+
+    fn first(&self) -> Option<&'static Stack> {
+        // SAFETY: what is in the list was leaked, and published when it was whole.
+        unsafe { self.first.load(Acquire).as_ref() }
     }
 }
 
@@ -76,10 +78,10 @@ pub(super) fn fork_done() {
     STACKS.lock.unlock();
 }
 
-/// That of the calling thread, if it is one of ours.
+/// That of the calling thread, if it is one of ours. It takes no lock: handlers ask too.
 pub(super) fn own() -> Option<&'static Stack> {
     let here = tls::stack_address();
-    STACKS.lock.with(|| STACKS.iter().find(|stack| stack.range().contains(&here)))
+    STACKS.iter().find(|stack| stack.range().contains(&here))
 }
 
 /// Gives back what the calling thread does not use of its stack, if that is one of ours: it was
@@ -112,14 +114,12 @@ impl Stack {
             let bytes = PAGE_SIZE + STACK_BYTES + storage::bytes() + CONTROL_BYTES;
             let base = vm::map_metadata(bytes)?;
             vm::protect(base..base + PAGE_SIZE, vm::Prot::NONE)?;
-            // SAFETY: the list is accessed under its lock.
-            let next = unsafe { *STACKS.first.get() };
+            let next = STACKS.first();
             let in_use = AtomicU32::new(NOT_BEGUN as u32);
             let (change, filter) = (AtomicU32::new(0), AtomicU32::new(0));
             let stack: &'static Stack =
                 Box::leak(Box::new(Stack { base, bytes, in_use, change, filter, next }));
-            // SAFETY: as above.
-            unsafe { *STACKS.first.get() = Some(stack) };
+            STACKS.first.store(std::ptr::from_ref(stack).cast_mut(), Release);
             Ok(stack)
         })
     }

@@ -9,13 +9,14 @@
 //! The address is no secret: who has got hold of the program can jump to any instruction of the
 //! engine's with registers of their choice. So an exception is bound to the arguments that the
 //! engine makes the call with (`BOUND`), as far as they matter: descriptors to the engine's
-//! numbers, processes to this one and its sibling. Nothing among them opens, looks up or removes a
-//! name, connects, executes, makes memory executable, or touches another process. What the engine
-//! would want of that kind it does without ([`crate::confined`]).
+//! numbers. Nothing among them opens, looks up or removes a name, connects, executes, or touches
+//! another process. What the engine would want of that kind it does without ([`crate::confined`]).
 //!
-//! The engine's code differs from process to process, but not after a fork. The number of the
-//! process does: in a child the exceptions bound to it do not hold. What the program executes has
-//! an engine of its own, for which none does.
+//! Children of a fork have the filter too, and for them the number of who put it on is that of
+//! another process. So nothing is bound to it: what a process does to itself it does by calls that
+//! can do it to nobody else. Only a wake-up, which carries nothing, goes to the sibling by its
+//! number; in a child that exception is of no use. What the program executes has an engine of its
+//! own, for which none holds.
 
 use super::bpf::{ARCHITECTURE, Instruction, RET_ALLOW, branch, data, op, plain};
 use super::{FOREIGN, FOREIGN_MASK, MASK};
@@ -28,9 +29,7 @@ pub const LONGEST: usize = 4096;
 /// What exceptions are bound to.
 #[derive(Clone, Debug)]
 pub struct Own {
-    /// The process that puts the filter on itself.
-    pub process: u32,
-    /// Its sibling, if it has one.
+    /// The sibling of the process that puts the filter on itself, if it has one.
     pub sibling: Option<u32>,
     /// Where the engine's descriptors lie.
     pub descriptors: Range<u32>,
@@ -47,12 +46,10 @@ enum When {
     Bits(usize, u32, u32),
     /// It is a descriptor of the engine's.
     Engines(usize),
-    /// It is the number of this process.
-    Own(usize),
     /// It is the number of the sibling.
     Sibling(usize),
 }
-use When::{Bits, Engines, Is, Own as OwnProcess, Sibling, Without};
+use When::{Bits, Engines, Is, Sibling, Without};
 
 /// Calls that concern nothing but the process itself: its memory, its threads, its time; and those
 /// that take nothing but what is open already.
@@ -108,6 +105,8 @@ const PR_GET_TID_ADDRESS: u32 = 40;
 const KCMP_VM: u32 = 1;
 /// PIDFD_SELF_THREAD_GROUP.
 const SELF: u32 = -10_001i32 as u32;
+/// PIDFD_SELF_THREAD of pidfd_send_signal(2), since Linux 6.14.
+pub const SELF_THREAD: i32 = -10_000;
 /// The type in the number of an ioctl, and that of userfaultfd; discards and the size of devices.
 const IOCTL_TYPE: u32 = 0xff00;
 const OF_USERFAULTFD: u32 = 0xaa00;
@@ -136,7 +135,7 @@ const SETXID: u32 = 33;
 
 /// Calls that are bound to what the engine makes them with; where one stands several times, one of
 /// the lines is to hold.
-const BOUND: [(Sysno, &[When]); 34] = [
+const BOUND: [(Sysno, &[When]); 32] = [
     // 1. Faults, and pages on devices.
     (Sysno::ioctl, &[Engines(0), Bits(1, IOCTL_TYPE, OF_USERFAULTFD)]),
     (Sysno::ioctl, &[Engines(0), Is(1, &OF_DEVICES)]),
@@ -158,7 +157,6 @@ const BOUND: [(Sysno, &[When]); 34] = [
     (Sysno::mmap, &[Without(2, PROT_EXEC), Bits(3, ANONYMOUS, ANONYMOUS)]),
     (Sysno::mmap, &[Without(2, PROT_EXEC), Engines(4)]),
     (Sysno::mprotect, &[Without(2, PROT_EXEC)]),
-    (Sysno::process_vm_readv, &[OwnProcess(0)]),
     // 3. A line on standard error; what kind of socket it is that the program sends to.
     (Sysno::write, &[Is(0, &[2])]),
     (Sysno::getsockopt, &[Is(1, &[libc::SOL_SOCKET as u32]), Is(2, &[libc::SO_TYPE as u32])]),
@@ -169,12 +167,11 @@ const BOUND: [(Sysno, &[When]); 34] = [
     (Sysno::prctl, &[Is(0, &[libc::PR_SET_NAME as u32, libc::PR_GET_NAME as u32])]),
     (Sysno::prctl, &[Is(0, &[libc::PR_GET_CHILD_SUBREAPER as u32, PR_GET_TID_ADDRESS])]),
     (Sysno::rt_sigaction, &[Is(0, &[SETXID])]),
-    (Sysno::rt_tgsigqueueinfo, &[Sibling(0), Is(2, &[SETXID])]),
-    // 5. Signals: to this process, or none (0), which asks whether there is such a thread.
-    (Sysno::tgkill, &[OwnProcess(0)]),
+    (Sysno::tgkill, &[Sibling(0), Is(2, &[SETXID])]),
+    // 5. Signals: to the calling thread, or none (0), which asks whether there is such a thread.
+    (Sysno::pidfd_send_signal, &[Is(0, &[SELF_THREAD as u32])]),
     (Sysno::tgkill, &[Is(2, &[0])]),
     (Sysno::tkill, &[Is(1, &[0])]),
-    (Sysno::kill, &[OwnProcess(0), Is(1, &[libc::SIGKILL as u32])]),
     (Sysno::kill, &[Is(1, &[0])]),
     // 6. Limits of this process: the engine's descriptors lie above that of the program's.
     (Sysno::prlimit64, &[Is(0, &[0]), Is(1, &[libc::RLIMIT_NOFILE])]),
@@ -245,9 +242,6 @@ fn rule(call: Sysno, conditions: &[When], own: &Own) -> Vec<Instruction> {
     const FAILS: u8 = u8::MAX;
     let mut rule = vec![plain(op::LOAD, data::NUMBER)];
     rule.push(branch(op::IF_EQUAL, call as u32, 0, FAILS));
-    let number = |argument, number| {
-        vec![plain(op::LOAD, data::lower(argument)), branch(op::IF_EQUAL, number, 0, FAILS)]
-    };
     for condition in conditions {
         rule.append(&mut match *condition {
             Is(argument, values) => {
@@ -276,9 +270,11 @@ fn rule(call: Sysno, conditions: &[When], own: &Own) -> Vec<Instruction> {
                 branch(op::IF_AT_LEAST, own.descriptors.start, 0, FAILS),
                 branch(op::IF_AT_LEAST, own.descriptors.end, FAILS, 0),
             ],
-            OwnProcess(argument) => number(argument, own.process),
             // No process has the number 0.
-            Sibling(argument) => number(argument, own.sibling.unwrap_or(0)),
+            Sibling(argument) => vec![
+                plain(op::LOAD, data::lower(argument)),
+                branch(op::IF_EQUAL, own.sibling.unwrap_or(0), 0, FAILS),
+            ],
         });
     }
     rule.push(plain(op::RETURN, RET_ALLOW));
@@ -298,7 +294,7 @@ mod tests {
     const PASSED_ON: u64 = 0x7f12_3400_1000;
 
     fn own() -> Own {
-        Own { process: 4711, sibling: Some(4712), descriptors: 1536..1568 }
+        Own { sibling: Some(4712), descriptors: 1536..1568 }
     }
 
     /// A beginning before a filter that kills for everything.
@@ -320,7 +316,6 @@ mod tests {
                 (n, vec![u64::from(value), u64::from(value | !mask)], u64::from(!value & mask))
             }
             Engines(n) => (n, vec![1536, 1567], 1568),
-            OwnProcess(n) => (n, vec![4711], 1),
             Sibling(n) => (n, vec![4712], 4711),
         }
     }
@@ -388,9 +383,11 @@ mod tests {
             Sysno::execve,
             Sysno::execveat,
             Sysno::ptrace,
+            Sysno::process_vm_readv,
             Sysno::process_vm_writev,
+            Sysno::rt_sigqueueinfo,
+            Sysno::rt_tgsigqueueinfo,
             Sysno::pidfd_getfd,
-            Sysno::pidfd_send_signal,
             Sysno::clone3,
             Sysno::io_uring_setup,
             Sysno::io_uring_register,
@@ -405,11 +402,11 @@ mod tests {
         for call in calls {
             assert!(!FREE.contains(&call) && BOUND.iter().all(|(bound, _)| *bound != call));
         }
-        let none = [0; 6];
         assert!(!allows(Sysno::kill as usize, [1, 9, 0, 0, 0, 0], INSIDE));
         assert!(!allows(Sysno::tgkill as usize, [1, 1, 9, 0, 0, 0], INSIDE));
         assert!(!allows(Sysno::clone as usize, [17, 0, 0, 0, 0, 0], INSIDE));
-        assert!(!allows(Sysno::process_vm_readv as usize, none, INSIDE));
+        assert!(!allows(Sysno::pidfd_send_signal as usize, [3, 9, 0, 0, 0, 0], INSIDE));
+        assert!(!allows(Sysno::tgkill as usize, [4712, 4712, 9, 0, 0, 0], INSIDE));
     }
 
     #[test]

@@ -196,7 +196,7 @@ pub unsafe fn put_off(
         Interrupted::Program | Interrupted::EndOfHandler => {
             *mask |= bit;
             change_mask(libc::SIG_BLOCK, OURS | bit);
-            send_to_self(signal);
+            let _ = send_to_self(signal);
         }
     }
     true
@@ -239,7 +239,7 @@ pub unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc:
                 default.sa_sigaction = libc::SIG_DFL;
                 let _ = real_sigaction(signal, &default, &mut before);
                 if is_sent || signal == libc::SIGSYS {
-                    send_to_self(signal);
+                    let _ = send_to_self(signal);
                 }
             }
         }

@@ -30,10 +30,7 @@ impl CopyBlock {
     /// One for so many bytes; None where there is no memory for it.
     pub fn new(len: usize) -> Option<CopyBlock> {
         let len = len.max(1).next_multiple_of(PAGE_SIZE);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping replaces nothing.
-        let base = unsafe { sys::mmap_own(len, libc::PROT_READ | libc::PROT_WRITE, flags) }.ok()?;
-        Some(CopyBlock { base, len, used: 0 })
+        Some(CopyBlock { base: sys::map_for_copies(len).ok()?, len, used: 0 })
     }
 
     /// CopyBlock bytes; the block was made large enough.

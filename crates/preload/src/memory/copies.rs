@@ -17,14 +17,11 @@ impl ThreadCopies {
     pub fn new(len: usize) -> Result<ThreadCopies, Errno> {
         forget();
         let len = (len + size_of::<usize>()).next_multiple_of(PAGE_SIZE);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping, which replaces nothing.
-        unsafe {
-            let base = sys::mmap_own(len, libc::PROT_READ | libc::PROT_WRITE, flags)?;
-            (base as *mut usize).write(len);
-            tls::set_copies(base);
-            Ok(ThreadCopies { base, used: size_of::<usize>() })
-        }
+        let base = sys::map_for_copies(len)?;
+        // SAFETY: a new mapping, which is the caller's alone.
+        unsafe { (base as *mut usize).write(len) };
+        tls::set_copies(base);
+        Ok(ThreadCopies { base, used: size_of::<usize>() })
     }
 
     /// Takes room that was counted when the place was made.

@@ -308,9 +308,8 @@ extern "C" fn default_action(signal: c_int, info: *const libc::siginfo_t) {
             // In a sandbox: there is nothing else to be done that ends it.
             sys::exit_group(128 + signal);
         }
-        if (*info).si_code <= 0 {
-            let pid = rustix::process::getpid().as_raw_nonzero().get();
-            raw_syscall!(Sysno::tgkill, pid, overspill_os::thread::id(), signal);
+        if (*info).si_code <= 0 && !overspill_os::signal::send_to_self(signal) {
+            sys::exit_group(128 + signal);
         }
     }
 }

@@ -147,17 +147,10 @@ impl Buffer {
     }
 }
 
-fn map(len: usize) -> Result<usize, Errno> {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-    unsafe { sys::mmap_own(len, prot, flags) }
-}
-
 /// Reserves the addresses.
 pub fn start() -> Result<(), Errno> {
     for (class, size) in CLASSES.iter().zip(SIZES) {
-        class.base.store(map(size * class.groups.len() * GROUP)?, Relaxed);
+        class.base.store(sys::map_for_copies(size * class.groups.len() * GROUP)?, Relaxed);
     }
     PROCESS.store(rustix::process::getpid().as_raw_nonzero().get(), Relaxed);
     Ok(())
@@ -191,7 +184,7 @@ pub fn claim(record: &mut Record, bytes: usize) -> Option<Buffer> {
     }
     let len = len.checked_next_multiple_of(PAGE_SIZE)?;
     let header = Header { class: MAPPED, number: 0, len, used: size_of::<Header>() };
-    Some(begin(record, map(len).ok()?, header))
+    Some(begin(record, sys::map_for_copies(len).ok()?, header))
 }
 
 fn begin(record: &mut Record, base: usize, header: Header) -> Buffer {
