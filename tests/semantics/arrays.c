@@ -4,6 +4,7 @@
  */
 #include "common.h"
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <ucontext.h>
 
@@ -23,6 +24,47 @@ static void read_and_written(void)
     fill(array, PAGES, 1);
     check(bad_pages(array, PAGES, 1) == 0, "what was written is there");
     check(small == 5, "and what lies beside them");
+}
+
+/* What of the variables has been in no file begins here. */
+extern char __bss_start;
+
+/* What begins in the last pages before those that can leave, and reaches into them. */
+static void across_their_beginning(void)
+{
+    /* The compiler puts it first, so that memory that can leave begins within it. */
+    static char early[192 << 10];
+    enum { LEAD = 3000, LEN = 16 * 4096, BOUNDARY = 64 << 10 };
+    uintptr_t in_file = ((uintptr_t)&__bss_start + PAGE - 1) / PAGE * PAGE;
+    char *first = (char *)((in_file + BOUNDARY - 1) / BOUNDARY * BOUNDARY);
+    if (first - LEAD < early || first + LEN > early + sizeof early)
+        first = early + LEAD;
+    char *at = first - LEAD, *copy = malloc(LEN), *name = first - 2;
+    struct iovec pieces[2] = {{at, 100}, {at + 100, LEN - 100}};
+    struct stat *status = (struct stat *)(void *)(first - 64);
+    int ends[2];
+    FILE *file = tmpfile();
+    if (!file || pipe(ends) != 0 || fcntl(ends[1], F_SETPIPE_SZ, LEN) < LEN)
+        die("pipe");
+    memcpy(copy, at, LEN);
+    push_out(first, LEN);
+    check(write(ends[1], at, LEN) == LEN, "written to a pipe");
+    push_out(first, LEN);
+    check(read(ends[0], at, LEN) == LEN && memcmp(at, copy, LEN) == 0, "read from it");
+    push_out(first, LEN);
+    check(pwritev(fileno(file), pieces, 2, 0) == LEN, "written to a file, as a vector");
+    push_out(first, LEN);
+    check(preadv(fileno(file), pieces, 2, 0) == LEN && memcmp(at, copy, LEN) == 0, "and read");
+    push_out(first, LEN);
+    check(fstat(fileno(file), status) == 0 && status->st_size == LEN, "a structure");
+    memcpy(name, "/bin", 5);
+    push_out(first, LEN);
+    check(access(name, F_OK) == 0, "a path");
+    memcpy(at, copy, LEN);
+    fclose(file);
+    close(ends[0]);
+    close(ends[1]);
+    free(copy);
 }
 
 /* Each call meets pages that are out. */
@@ -196,6 +238,7 @@ static void changed(void)
 int main(void)
 {
     read_and_written();
+    across_their_beginning();
     handed_to_calls();
     signal_stack();
     coroutine();

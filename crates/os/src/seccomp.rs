@@ -37,6 +37,7 @@ pub mod exceptions;
 mod filter;
 
 pub use bpf::Instruction;
+pub use filter::UNIT;
 use filter::{Sought, program};
 
 /// Where windows may lie in signal delivery: 16 TiB at 64 TiB. Nothing else is put there:

@@ -40,11 +40,13 @@ pub fn settle(asked: Asked) -> Result<Config, String> {
 }
 
 /// Has calls with addresses of annexes stopped as well; whether that can be. Where addresses are
-/// not random, what the process executes would be stopped for addresses of its own.
+/// not random, what the process executes would be stopped for addresses of its own. What begins
+/// before an annex may reach into it, so calls with other variables of its segment are stopped too.
 fn stop_for_annexes(annexes: &[Range<usize>]) -> bool {
     let code = || image::code().into_iter().chain(stubs::room()).collect::<Vec<_>>();
     annexes.is_empty()
-        || vm::has_random_addresses() && seccomp::install_for(annexes, &code()).is_ok()
+        || vm::has_random_addresses()
+            && seccomp::install_for(&image::with_variables_before(annexes), &code()).is_ok()
 }
 
 /// Whether a thread will serve the faults: so it was asked for, or a tracer would be told of every

@@ -107,6 +107,16 @@ pub fn arrays(most: usize) -> Vec<Range<usize>> {
     arrays
 }
 
+/// Annexes with what lies before each of them in its segment.
+pub fn with_variables_before(annexes: &[Range<usize>]) -> Vec<Range<usize>> {
+    let variables = |annex: &Range<usize>| of(annex.start).map(|image| image.variables);
+    let first = |annex: &Range<usize>| {
+        let own = variables(annex).filter(|variables| variables.contains(&annex.start));
+        own.map_or(annex.start, |variables| variables.start & !(PAGE_SIZE - 1))
+    };
+    annexes.iter().map(|annex| first(annex)..annex.end).collect()
+}
+
 /// Whether such a runtime is there: it puts functions about signals before ours.
 fn is_sanitized() -> bool {
     let library = |address: *const c_void| {

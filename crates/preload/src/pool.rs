@@ -4,13 +4,15 @@
 //! maps on the program's thread then never becomes managed memory, and errno stays as it was. No
 //! locks of its own.
 
+use crate::image;
+use crate::probe;
 use crate::route::{self, Split};
 use crate::sys::keeping_errno;
 use overspill::config::{Config, Delivery};
 use overspill::{MapFlags, Pool};
 use overspill_os::directory::Directory;
 use overspill_os::vm::Prot;
-use overspill_os::{Errno, beside, descriptors, rss, smaps, tls};
+use overspill_os::{Errno, beside, descriptors, rss, seccomp, smaps, tls};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,6 +27,9 @@ static WINDOW_END: AtomicUsize = AtomicUsize::new(0);
 /// Where memory is managed beside it, each a first address and an end; those not used are empty.
 static ANNEXES: [[AtomicUsize; 2]; ANNEXES_MAX] =
     [const { [const { AtomicUsize::new(0) }; 2] }; ANNEXES_MAX];
+/// Where the segment of each begins, in whole units of the filter: calls are stopped for addresses
+/// from there on.
+static SEGMENTS: [AtomicUsize; ANNEXES_MAX] = [const { AtomicUsize::new(0) }; ANNEXES_MAX];
 /// Most annexes.
 pub const ANNEXES_MAX: usize = 4;
 static SIGNAL_DELIVERY: AtomicBool = AtomicBool::new(false);
@@ -37,6 +42,9 @@ pub fn create(config: Config) -> Result<(), String> {
     beside::prepare();
     let annexes = config.annexes.clone();
     let pool = Pool::new(config).map_err(|error| error.to_string())?;
+    for (first, range) in SEGMENTS.iter().zip(image::with_variables_before(&annexes)) {
+        first.store(range.start & !(seccomp::UNIT - 1), Ordering::Relaxed);
+    }
     for ([start, end], annex) in ANNEXES.iter().zip(annexes) {
         start.store(annex.start, Ordering::Relaxed);
         end.store(annex.end, Ordering::Relaxed);
@@ -65,6 +73,29 @@ pub enum KernelAccess {
 #[inline(always)]
 pub fn contains(address: usize) -> bool {
     window().contains(&address) || annexes().any(|annex| annex.contains(&address))
+}
+
+/// Whether any of so many bytes is managed.
+#[inline]
+pub fn reaches(start: usize, len: usize) -> bool {
+    contains(start) || !split(start..start.saturating_add(len)).inside.is_empty()
+}
+
+/// Whether a call is stopped that is handed this address: what begins there is managed, or lies
+/// before an annex in its segment, or close to one.
+#[inline]
+pub fn is_stopped(address: usize) -> bool {
+    let first = |first: &AtomicUsize| first.load(Ordering::Relaxed);
+    let is_close = |(segment, annex): (usize, Range<usize>)| {
+        (segment..annex.end.next_multiple_of(seccomp::UNIT)).contains(&address)
+    };
+    contains(address) || SEGMENTS.iter().map(first).zip(annexes()).any(is_close)
+}
+
+/// Whether the kernel is to have a copy of so many bytes.
+#[inline]
+pub fn is_copied(start: usize, len: usize) -> bool {
+    is_stopped(start) || reaches(start, len)
 }
 
 /// What is managed beside the window.
@@ -213,6 +244,18 @@ pub fn accessible(range: Range<usize>, access: KernelAccess) -> usize {
     #[cfg(test)]
     if let Some(len) = explore::accessible(&range, access) {
         return len;
+    }
+    if !contains(range.start) && is_stopped(range.start) {
+        // Beside an annex: as the kernel has it, up to where the annex begins.
+        let end = range.end;
+        let parts = split(range.clone());
+        let beside = range.start..if parts.inside.is_empty() { end } else { parts.inside.start };
+        let there = match access {
+            KernelAccess::Read => probe::readable(beside.start, beside.len()),
+            KernelAccess::Write => probe::writable(beside.start, beside.len()),
+        };
+        let goes_on = there == beside.len() && beside.end < end;
+        return there + if goes_on { accessible(beside.end..end, access) } else { 0 };
     }
     let write = access == KernelAccess::Write;
     // Mostly that is known: then nothing is allocated, and errno stays.

@@ -26,6 +26,8 @@ pub enum Sought<'a> {
 
 /// Whole units of so many bits are compared, so that the number of one has 32 bits.
 const UNIT_BITS: u32 = 16;
+/// Bytes of a unit.
+pub const UNIT: usize = 1 << UNIT_BITS;
 /// A jump to the end of its part.
 const END: u8 = u8::MAX;
 
@@ -113,7 +115,7 @@ fn number_of_unit([lower, upper]: [u32; 2]) -> [Instruction; 6] {
 /// Goes to the end of the part if the unit is one of the ranges'.
 fn is_in(ranges: &[Range<usize>]) -> impl Iterator<Item = Instruction> {
     ranges.iter().flat_map(|range| {
-        let [first, end] = [range.start, range.end.next_multiple_of(1 << UNIT_BITS)];
+        let [first, end] = [range.start, range.end.next_multiple_of(UNIT)];
         let unit = |address: usize| (address >> UNIT_BITS) as u32;
         [branch(op::IF_AT_LEAST, unit(first), 0, 1), branch(op::IF_AT_LEAST, unit(end), 0, END)]
     })

@@ -44,7 +44,7 @@ fn vector(vector: *const libc::iovec, count: usize) -> *const libc::iovec {
     }
     let mut managed = false;
     memory::for_each(vector as usize, count.min(VECTOR_MAX), |piece: libc::iovec| {
-        managed |= pool::contains(piece.iov_base as usize);
+        managed |= pool::reaches(piece.iov_base as usize, piece.iov_len);
     });
     if managed { tag(vector) } else { vector }
 }
@@ -52,8 +52,8 @@ fn vector(vector: *const libc::iovec, count: usize) -> *const libc::iovec {
 /// Whether a message names managed memory.
 fn names_managed(message: &libc::msghdr) -> bool {
     let iov = message.msg_iov as *const libc::iovec;
-    pool::contains(message.msg_name as usize)
-        || pool::contains(message.msg_control as usize)
+    pool::reaches(message.msg_name as usize, message.msg_namelen as usize)
+        || pool::reaches(message.msg_control as usize, message.msg_controllen)
         || pool::contains(iov as usize)
         || vector(iov, message.msg_iovlen) != iov
 }

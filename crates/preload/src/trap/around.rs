@@ -269,7 +269,7 @@ extern "C" fn begin(frame: &mut Frame) -> u32 {
     // What the pointers point to may name managed memory where they are not managed themselves.
     let mut marked = arguments;
     look_at_call(number, &mut marked);
-    if marked == arguments && !arguments.iter().any(|argument| pool::contains(*argument)) {
+    if marked == arguments && !arguments.iter().any(|argument| pool::is_stopped(*argument)) {
         return DIRECT;
     }
     if kind == Prototype::Stream {

@@ -125,7 +125,8 @@ struct Message {
 fn alignment(vector: *const iovec, count: usize) -> usize {
     let mut bytes = PAGE_SIZE;
     memory::for_each(vector as usize, count, |piece: iovec| {
-        let is_aligned = piece.iov_len >= DIRECT_MIN && pool::contains(piece.iov_base as usize);
+        let is_managed = pool::is_copied(piece.iov_base as usize, piece.iov_len);
+        let is_aligned = piece.iov_len >= DIRECT_MIN && is_managed;
         bytes += if is_aligned { PAGE_SIZE } else { 0 };
     });
     bytes
@@ -180,7 +181,7 @@ fn is_usable(piece: &iovec, input: bool) -> bool {
         return false;
     };
     let access = if input { KernelAccess::Write } else { KernelAccess::Read };
-    !pool::contains(start) || pool::accessible(start..end, access) >= piece.iov_len
+    !pool::is_copied(start, piece.iov_len) || pool::accessible(start..end, access) >= piece.iov_len
 }
 
 /// Copies the program's vector into the buffer; None where it is not one.
@@ -229,10 +230,10 @@ fn replace(
         skip -= skip.min(piece.iov_len);
         let mut len = left.min(most - bytes);
         let mut base = start;
-        if pool::contains(start) && len == 0 {
+        if pool::is_stopped(start) && len == 0 {
             // Nothing is moved there, but the call would be stopped for the address.
             base = parts as usize;
-        } else if pool::contains(start) {
+        } else if pool::is_copied(start, len) {
             let align = if aligned && len >= DIRECT_MIN { PAGE_SIZE } else { 1 };
             // Whole pages of a piece that does not fit, so that what follows is aligned as well.
             let room = buffer.rest().saturating_sub(PAGE_SIZE);

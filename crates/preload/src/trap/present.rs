@@ -40,22 +40,31 @@ pub const NOWHERE: usize = 64;
 pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
     if has_sixth(record.number, &arguments) {
         // The kernel is to say what it says of memory that is not there.
-        let is_nowhere =
-            |at: usize| pool::contains(at) && pool::accessible(at..at + 1, KernelAccess::Read) == 0;
+        let is_nowhere = |at: usize| {
+            pool::is_stopped(at) && pool::accessible(at..at + 1, KernelAccess::Read) == 0
+        };
         arguments
             .iter_mut()
             .filter(|argument| is_nowhere(**argument))
             .for_each(|argument| *argument = NOWHERE);
         record.finish = NEVER;
-        return match arguments.iter().any(|argument| pool::contains(*argument)) {
+        return match arguments.iter().any(|argument| pool::is_stopped(*argument)) {
             true => Next::Result(failure(libc::EFAULT)),
             false => Next::Call(arguments),
         };
     }
     let is_first = record.tries.is_first();
     record.tries.touch(|pages| {
-        for argument in managed(&arguments) {
-            touch(argument, ((pages - 1) * PAGE_SIZE).min(pool::end_of(argument) - argument));
+        // Also what begins before an annex and reaches into it.
+        for argument in arguments {
+            let len = (pages - 1) * PAGE_SIZE;
+            touch(
+                argument,
+                match pool::contains(argument) {
+                    true => len.min(pool::end_of(argument) - argument),
+                    false => len,
+                },
+            );
         }
         nested(record.number as i64, &arguments);
         if !is_first && follows(record.number as i64) {
@@ -63,14 +72,9 @@ pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
         }
     });
     // What was touched first may have made room for the rest.
-    managed(&arguments).for_each(|argument| touch(argument, 1));
+    arguments.into_iter().for_each(|argument| touch(argument, 1));
     record.finish = if record.tries.are_over() { NEVER } else { ON_FAULT };
     Next::Call(seccomp::marked(record.number, arguments))
-}
-
-/// The arguments that are addresses of the window.
-fn managed(arguments: &[usize; 6]) -> impl Iterator<Item = usize> {
-    arguments.iter().copied().filter(|argument| pool::contains(*argument))
 }
 
 /// After EFAULT.
@@ -116,7 +120,7 @@ fn nested(number: i64, arguments: &[usize; 6]) {
 fn touch_strings(array: usize) {
     // Reading a string makes it present.
     strings::each(array as strings::Strings)
-        .filter(|string| pool::contains(*string as usize))
+        .filter(|string| pool::is_copied(*string as usize, PAGE_SIZE))
         .for_each(|string| {
             let _ = memory::string_len(string as usize, usize::MAX);
         });

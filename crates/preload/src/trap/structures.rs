@@ -210,8 +210,12 @@ fn len(argument: Argument, arguments: &[usize; 6]) -> Option<usize> {
 
 /// Those of a list that are managed.
 fn copies(list: &[Argument], arguments: &[usize; 6]) -> ArgumentList {
-    let managed = list.iter().filter(|argument| pool::contains(arguments[argument.at]));
-    managed
+    let is_managed = |argument: &&Argument| {
+        let at = arguments[argument.at];
+        pool::is_stopped(at) || len(**argument, arguments).is_some_and(|len| pool::reaches(at, len))
+    };
+    list.iter()
+        .filter(is_managed)
         .map(|argument| {
             let is_writable = || usable(*argument, arguments, KernelAccess::Write).is_some();
             Argument { out: argument.out && (!argument.at_will || is_writable()), ..*argument }
@@ -343,7 +347,6 @@ fn touch_remote(number: usize, arguments: &[usize; 6]) {
 fn touch_mask(record: &Record, arguments: &[usize; 6]) {
     if matches!(record.number as i64, libc::SYS_pselect6 | SYS_IO_PGETEVENTS)
         && let Some([set, len]) = memory::read::<[usize; 2]>(arguments[5])
-        && pool::contains(set)
     {
         touch(set, len);
     }

@@ -50,10 +50,12 @@ fn submit(record: &mut Record, mut arguments: [usize; 6], done: usize) -> Option
     let [_, count, blocks, ..] = arguments;
     let mut hold = |start: usize, len: usize| {
         touch(start, len);
-        let Some(range) = pages_touched(start, len).filter(|range| pool::contains(range.start))
-        else {
+        let Some(range) = pages_touched(start, len).map(|range| pool::split(range).inside) else {
             return;
         };
+        if range.is_empty() {
+            return;
+        }
         let known = held.ranges[..held.count]
             .iter()
             .any(|(start, end)| *start <= range.start && range.end <= *end);

@@ -40,7 +40,7 @@ impl Messages {
     /// The header of a message.
     fn header(&self, i: usize) -> Option<msghdr> {
         let at = self.at(i);
-        if pool::contains(at) {
+        if pool::is_copied(at, self.each) {
             usable(at, self.each, true)?;
         }
         memory::read::<msghdr>(at)
@@ -92,14 +92,13 @@ impl Messages {
         let whole = copy_vector(buffer, before.msg_iov as usize, vectors, shape.input)?;
         let parts = buffer.array::<iovec>(vectors)?;
         let mut copy = before;
-        if pool::contains(before.msg_name as usize) {
-            let len = (before.msg_namelen as usize).min(ADDRESS_MAX);
-            let name = before.msg_name as usize;
+        let name = before.msg_name as usize;
+        let len = (before.msg_namelen as usize).min(ADDRESS_MAX);
+        if pool::is_copied(name, len) {
             copy.msg_name = copy_block(buffer, name, len, ADDRESS_MAX, shape.input)? as *mut _;
         }
-        if pool::contains(before.msg_control as usize) {
-            let len = before.msg_controllen;
-            let control = before.msg_control as usize;
+        let (control, len) = (before.msg_control as usize, before.msg_controllen);
+        if pool::is_copied(control, len) {
             copy.msg_control = copy_block(buffer, control, len, len, shape.input)? as *mut _;
         }
         let bytes = total(whole, vectors)?;
@@ -150,7 +149,7 @@ pub fn begin(record: &mut Record, shape: Shape, mut arguments: [usize; 6]) -> Op
     arguments[1] = pending.headers as usize;
     if many {
         arguments[2] = count;
-        if pool::contains(arguments[4]) && shape.input {
+        if pool::is_stopped(arguments[4]) && shape.input {
             usable(arguments[4], size_of::<libc::timespec>(), true)?;
             let copy = buffer.array::<libc::timespec>(1)?;
             // SAFETY: the program may read it.
