@@ -99,6 +99,23 @@ fn every_command_option_and_setting_is_in_a_page() {
 }
 
 #[test]
+fn what_a_page_refers_to_below_is_there() {
+    let room = generated("references");
+    let mut seen = 0;
+    for command in subcommands() {
+        let own = page(&room, &format!("overspill-{}", command.get_name()), 1);
+        let words = own.split_whitespace().collect::<Vec<_>>().join(" ");
+        for (at, _) in words.match_indices("\" below") {
+            let heading = words[..at].rsplit('"').next().unwrap();
+            let is_there = own.lines().any(|line| line.starts_with(heading));
+            assert!(is_there, "overspill-{}(1): there is no {heading}", command.get_name());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 2, "{seen} references");
+}
+
+#[test]
 fn pages_are_without_mistakes() {
     if !is_there("groff") {
         return skipped("there is no groff");

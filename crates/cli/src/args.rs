@@ -44,7 +44,7 @@ pub enum Command {
     #[command(override_usage = "overspill run [OPTIONS] -- CMD [ARGS]...")]
     Run(RunArgs),
     /// Run a program in little memory, and tell how much it needs
-    #[command(long_about = size_help::SIZE_ABOUT, after_long_help = size_help::SIZE_NOTES)]
+    #[command(long_about = size_help::SIZE_ABOUT, after_long_help = size_help::size_notes())]
     #[command(override_usage = "overspill size [OPTIONS] -- CMD [ARGS]...")]
     Size(SizeArgs),
     /// Change the budget of a running job
@@ -147,6 +147,25 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Options that commands have in common refer to what only one of them may tell.
+    #[test]
+    fn what_help_refers_to_below_is_there() {
+        let mut command = Cli::command().term_width(80);
+        command.build();
+        let mut seen = 0;
+        for subcommand in command.get_subcommands_mut() {
+            let help = subcommand.render_long_help().to_string();
+            let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+            for (at, _) in words.match_indices("\" below") {
+                let heading = words[..at].rsplit('"').next().unwrap();
+                let is_there = help.lines().any(|line| line.starts_with(heading));
+                assert!(is_there, "{}: there is no {heading}", subcommand.get_name());
+                seen += 1;
+            }
+        }
+        assert!(seen >= 2, "{seen} references");
     }
 
     #[test]
