@@ -156,8 +156,21 @@ fn bash_completes_commands_options_and_values() {
     assert_eq!(completed(&["overspill", "run", "--mem"]), ["--memory"]);
     assert_eq!(completed(&["overspill", "run", "--fault", ""]), ["auto", "thread", "signal"]);
     assert_eq!(completed(&["overspill", "run", "--fault", "s"]), ["signal"]);
-    assert_eq!(completed(&["overspill", "run", "--set", "oom"]), ["oom=sigbus", "oom=kill"]);
-    assert!(completed(&["overspill", "run", "--", "bas"]).contains(&"bash".to_owned()));
+    let mut checked = [0, 0];
+    for command in subcommands() {
+        let name = command.get_name();
+        if command.get_arguments().any(|option| option.get_long() == Some("set")) {
+            let settings = completed(&["overspill", name, "--set", "oom"]);
+            assert_eq!(settings, ["oom=sigbus", "oom=kill"], "{name}");
+            checked[0] += 1;
+        }
+        if command.get_arguments().any(|words| words.is_trailing_var_arg_set()) {
+            let programs = completed(&["overspill", name, "--", "bas"]);
+            assert!(programs.contains(&"bash".to_owned()), "{name}: {programs:?}");
+            checked[1] += 1;
+        }
+    }
+    assert_eq!(checked, [2, 2], "run and size");
     assert!(!completed(&["overspill", ""]).contains(&"torture".to_owned()));
 }
 
