@@ -4,6 +4,7 @@ mod jobs;
 mod jobs_help;
 mod metrics;
 mod metrics_help;
+mod numbers;
 mod run;
 mod run_help;
 pub mod settings;
@@ -101,6 +102,11 @@ pub struct SettingsArgs {
 }
 
 fn parse_memory(text: &str) -> Result<Bytes, String> {
+    if text == "auto" {
+        return Err("'auto' is for `overspill run`, which takes what `overspill size` has found: \
+                    give a size here, such as 512M"
+            .to_owned());
+    }
     let size: Bytes = text.parse().map_err(|bad: overspill::units::BadSize| bad.to_string())?;
     Config::check_memory(size).map_err(|error| error.to_string())?;
     Ok(size)
