@@ -11,7 +11,8 @@ export OVERSPILL_BIN ?= $(abspath $(RELEASE)/overspill)
 TREE ?= $(CARGO_TARGET_DIR)/tree
 
 .PHONY: build product tree help install uninstall packages demo test test-packages fmt tidy audit
-.PHONY: python python-test lint doc unit proof proof-quick programs programs-quick clean
+.PHONY: python python-test publish-check lint doc unit proof proof-quick programs programs-quick
+.PHONY: clean
 
 build: ## Build everything (the default)
 	$(CARGO) build --release --workspace
@@ -80,6 +81,18 @@ tidy: ## The house rules that a program can check: floors, lengths, names in ARC
 
 audit: ## Known flaws, licences and sources of the dependencies; says what it cannot look at here
 	$(PYTHON) tests/audit.py
+
+# The command and the preload library are packed only: to be built they need a registry with these.
+publish-check: PUBLISH = $(CARGO) publish --dry-run --allow-dirty
+publish-check: PACKED = $(CARGO_TARGET_DIR)/publish-check.txt
+publish-check: ## Pack the crates that may be published, build the libraries from that (registry)
+	@mkdir -p $(CARGO_TARGET_DIR)
+	@{ $(PUBLISH) -p overspill-os -p overspill && \
+		$(PUBLISH) --no-verify -p overspill-os -p overspill -p overspill-preload -p overspill-cli; \
+	} >$(PACKED) 2>&1 || { cat $(PACKED); exit 1; }
+	@# Each package is told that nothing of it was published; any other warning is one.
+	@! grep -A 3 '^warning' $(PACKED) | grep -v 'due to dry run' | grep -A 3 '^warning'
+	@grep Packaged $(PACKED)
 
 lint: ## clippy without warnings, where it exists
 	@if ! $(CARGO) clippy --version >/dev/null 2>&1; then echo "skipped: there is no clippy"; \

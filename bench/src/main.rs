@@ -34,6 +34,7 @@ use benches::*;
 use clap::{Parser, Subcommand};
 use machine::put_back;
 use measure::{Failure, child};
+use render::OutFile;
 use std::process::ExitCode;
 
 /// Measures the mechanisms of overspill, each beside its baseline and beside the kernel
@@ -66,7 +67,9 @@ macro_rules! benches {
             match command {
                 $(Command::$command(args) => {
                     let common::Common { json, plot, .. } = &args.common;
-                    render::print(&$bench::run(args)?, *json, plot.as_deref())
+                    let plot = plot.as_deref().map(|path| OutFile::open("drawing", path));
+                    let plot = plot.transpose()?;
+                    render::print(&$bench::run(args)?, *json, plot)
                 })*
                 Command::MeasureOne(args) => measure_one(args),
                 Command::PutBack(args) => put_back::run(args),

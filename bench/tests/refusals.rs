@@ -4,6 +4,10 @@
 mod common;
 
 use common::bench;
+use std::time::{Duration, Instant};
+
+/// More than refusals take, and less than a measurement.
+const SOON: Duration = Duration::from_secs(10);
 
 /// Bench, options, and what is said of them.
 type Refusal = (&'static str, &'static str, &'static str);
@@ -81,4 +85,25 @@ fn what_cannot_be_measured_here_is_one_sentence_and_status_1() {
         assert!(said.is_some_and(|said| said.contains(says)), "{name}: {}", outcome.stderr);
         assert_eq!(outcome.stderr.lines().count(), 1, "{name}: {}", outcome.stderr);
     }
+}
+
+/// Before the first measurement: afterwards what was found would be lost.
+#[test]
+fn a_file_that_cannot_be_written_is_refused_before_anything_is_measured() {
+    let began = Instant::now();
+    let unwritable = [
+        ("codecs", "--plot", "the drawing"),
+        ("vs-kernel", "--plot", "the drawing"),
+        ("vs-kernel", "--html", "the page"),
+    ];
+    for (name, option, what) in unwritable {
+        let outcome = bench(name, &format!("{option} /no/such/directory/x"));
+        let said = format!(
+            "overspill-bench: {what} cannot be written to '/no/such/directory/x': No such file or \
+             directory (os error 2); name another file\n"
+        );
+        let told = (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str());
+        assert_eq!(told, (1, "", said.as_str()), "{name} {option}");
+    }
+    assert!(began.elapsed() < SOON, "it was measured first: {:?}", began.elapsed());
 }

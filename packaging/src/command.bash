@@ -1,9 +1,9 @@
 
-# What follows -- is a command line of its own.
+# What follows -- is a command line of its own, for those subcommands that run one.
 _overspill_command() {
     local i
     for ((i = 2; i < COMP_CWORD; i++)); do
-        if [[ ${COMP_WORDS[1]} == run && ${COMP_WORDS[i]} == -- ]]; then
+        if [[ ${COMP_WORDS[1]} == @(SUBCOMMANDS) && ${COMP_WORDS[i]} == -- ]]; then
             if declare -F _comp_command_offset >/dev/null; then
                 _comp_command_offset $((i + 1))
             elif declare -F _command_offset >/dev/null; then

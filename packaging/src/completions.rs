@@ -1,8 +1,8 @@
 //! Completions of bash, zsh and fish.
 
 use crate::definition::Installed;
-use clap::Command;
 use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command, ValueHint};
 use clap_complete::{Shell, generate};
 use overspill::config::SETTINGS;
 
@@ -13,8 +13,25 @@ const PLACES: [(Shell, &str); 3] = [
     (Shell::Fish, "share/fish/vendor_completions.d/overspill.fish"),
 ];
 
-/// What follows `--` is a command line of its own.
+/// What follows `--` is a command line of its own, for the subcommands that stand for SUBCOMMANDS.
 const BASH_COMMAND: &str = include_str!("command.bash");
+
+/// The subcommands that run a command line, as a pattern of bash.
+fn running(command: &Command) -> String {
+    let runs = |sub: &&Command| sub.get_arguments().any(Arg::is_trailing_var_arg_set);
+    command.get_subcommands().filter(runs).map(Command::get_name).collect::<Vec<_>>().join("|")
+}
+
+/// What an argument can be, where only a shell is to know it.
+fn offered(arg: Arg) -> Arg {
+    if arg.get_long() == Some("set") {
+        arg.value_parser(PossibleValuesParser::new(settings()))
+    } else if arg.is_trailing_var_arg_set() {
+        arg.value_hint(ValueHint::CommandWithArguments)
+    } else {
+        arg
+    }
+}
 
 /// Each setting with each word that it takes. What is a pattern, such as a range, is not offered.
 ///
@@ -33,14 +50,13 @@ fn settings() -> Vec<&'static str> {
 
 /// The completions of all shells.
 pub fn all(command: Command) -> Vec<Installed> {
-    let mut command = command.mut_subcommand("run", |run| {
-        run.mut_arg("set", |set| set.value_parser(PossibleValuesParser::new(settings())))
-    });
+    let of_bash = BASH_COMMAND.replace("SUBCOMMANDS", &running(&command));
+    let mut command = command.mut_subcommands(|sub| sub.mut_args(offered));
     let mut write = |(shell, path): (Shell, &str)| {
         let mut text = Vec::new();
         generate(shell, &mut command, "overspill", &mut text);
         if shell == Shell::Bash {
-            text.extend(BASH_COMMAND.bytes());
+            text.extend(of_bash.bytes());
         }
         (path.to_owned(), text)
     };

@@ -99,6 +99,23 @@ fn every_command_option_and_setting_is_in_a_page() {
 }
 
 #[test]
+fn what_a_page_refers_to_below_is_there() {
+    let room = generated("references");
+    let mut seen = 0;
+    for command in subcommands() {
+        let own = page(&room, &format!("overspill-{}", command.get_name()), 1);
+        let words = own.split_whitespace().collect::<Vec<_>>().join(" ");
+        for (at, _) in words.match_indices("\" below") {
+            let heading = words[..at].rsplit('"').next().unwrap();
+            let is_there = own.lines().any(|line| line.starts_with(heading));
+            assert!(is_there, "overspill-{}(1): there is no {heading}", command.get_name());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 2, "{seen} references");
+}
+
+#[test]
 fn pages_are_without_mistakes() {
     if !is_there("groff") {
         return skipped("there is no groff");
@@ -139,8 +156,21 @@ fn bash_completes_commands_options_and_values() {
     assert_eq!(completed(&["overspill", "run", "--mem"]), ["--memory"]);
     assert_eq!(completed(&["overspill", "run", "--fault", ""]), ["auto", "thread", "signal"]);
     assert_eq!(completed(&["overspill", "run", "--fault", "s"]), ["signal"]);
-    assert_eq!(completed(&["overspill", "run", "--set", "oom"]), ["oom=sigbus", "oom=kill"]);
-    assert!(completed(&["overspill", "run", "--", "bas"]).contains(&"bash".to_owned()));
+    let mut checked = [0, 0];
+    for command in subcommands() {
+        let name = command.get_name();
+        if command.get_arguments().any(|option| option.get_long() == Some("set")) {
+            let settings = completed(&["overspill", name, "--set", "oom"]);
+            assert_eq!(settings, ["oom=sigbus", "oom=kill"], "{name}");
+            checked[0] += 1;
+        }
+        if command.get_arguments().any(|words| words.is_trailing_var_arg_set()) {
+            let programs = completed(&["overspill", name, "--", "bas"]);
+            assert!(programs.contains(&"bash".to_owned()), "{name}: {programs:?}");
+            checked[1] += 1;
+        }
+    }
+    assert_eq!(checked, [2, 2], "run and size");
     assert!(!completed(&["overspill", ""]).contains(&"torture".to_owned()));
 }
 

@@ -247,6 +247,24 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "these links lead nowhere:\n{}", broken.join("\n"));
 }
 
+/// What cargo warns of when a crate is published without it.
+#[test]
+fn a_crate_has_what_a_registry_asks_for_or_is_not_published() {
+    let mut published = 0;
+    for manifest in files("Cargo.toml") {
+        let text = read(&manifest);
+        if !text.contains("[package]") || text.contains("publish = false") {
+            continue;
+        }
+        for field in ["description", "license", "repository"] {
+            let is_there = text.lines().any(|line| line.starts_with(field));
+            assert!(is_there, "{}: there is no {field}", manifest.display());
+        }
+        published += 1;
+    }
+    assert_eq!(published, 4, "the engine, the command, and what they are built on");
+}
+
 #[test]
 fn overspill_says_what_the_page_of_its_sentences_says() {
     let page = format!("{GUIDE}/troubleshooting.md");

@@ -535,8 +535,10 @@ fn mistakes_are_named() {
         ("--listen 0.0.0.0:9979", &["from other machines"][..]),
         ("--listen 9979", &["or the path of a socket"]),
         ("15", &["--textfile"]),
-        ("--listen ./a --textfile b", &["cannot be used with"]),
-        ("--pid 0", &["error"]),
+        ("--listen ./a --textfile b.prom", &["cannot be used with"]),
+        ("--textfile ./b.txt", &["do not end in .prom", "./overspill.prom"]),
+        ("--pid 0", &["`overspill top --once` lists jobs"]),
+        ("--pid abc", &["`overspill top --once` lists jobs"]),
     ] {
         let words: Vec<_> = ["metrics"].into_iter().chain(arguments.split(' ')).collect();
         refused(&job.ask(&words), 2, parts);

@@ -245,6 +245,7 @@ fn the_reason_is_said_on_any_standard_error() {
             said.starts_with("overspill: out of room") && said.lines().count() == 1,
             "{fault}: {said}"
         );
+        assert!(said.contains("Give it a larger --memory, or a larger --swap"), "{said}");
 
         let file = room.path.join("standard-error");
         let script =

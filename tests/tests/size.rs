@@ -110,7 +110,9 @@ fn bad_input_is_one_sentence() {
         (&["size", "--", "no-such-command"][..], 127, "'no-such-command' was not found"),
         (&["size", "--memory", "1M", "--", "true"], 2, "4 MiB"),
         (&["size"], 2, "CMD"),
-        (&["size", "--json", "/no/such/place/x", "--", "true"], 125, "cannot write the report to"),
+        (&["size", "--memory", "auto", "--", "true"], 2, "'auto' is for `overspill run`"),
+        (&["size", "--json", "/no/such/place/x", "--", "true"], 125, "or /dev/stderr"),
+        (&["run", "--report", "/no/such/place/x", "--", "true"], 125, "or /dev/stderr"),
         (&["run", "--memory", "auto", "--", "true"], 125, "make it by `overspill size -- true`"),
     ] {
         let Some(outcome) = run_in(&room.path, args) else { return };

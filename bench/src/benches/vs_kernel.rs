@@ -24,6 +24,7 @@ pub use plan::case;
 use crate::machine::*;
 use crate::measure::*;
 use crate::model::*;
+use crate::render::OutFile;
 use crate::work::vs_kernel::case::{Kind, Peer, Program};
 use crate::work::vs_kernel::program::Inputs;
 use crate::work::vs_kernel::{beside, peer, program};
@@ -41,6 +42,7 @@ use std::time::Instant;
 const SIZE_MIN: Bytes = Bytes(32 << 20);
 
 pub fn run(args: &Args) -> Result<Findings, Failure> {
+    let html = args.html.as_deref().map(|path| OutFile::open("page", path)).transpose()?;
     let mut findings = if args.command.is_empty() {
         compared(Compared {
             ladder: &LADDER,
@@ -56,8 +58,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     if args.overcommit.len() * args.contents.len() * args.threads.len() > 1 {
         findings.groups = &["overcommit", "contents", "threads", "workload", "peer"];
     }
-    if let Some(path) = &args.html {
-        page::write(path, &command_line(), &findings)?;
+    if let Some(file) = html {
+        page::write(file, &command_line(), &findings)?;
     }
     Ok(findings)
 }

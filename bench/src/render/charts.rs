@@ -1,11 +1,10 @@
 //! The charts of a bench as templates take them: horizontal bars in groups, with the same series in
 //! each. Lengths are parts of the width, so that they fit any.
 
-use super::{fill, verdict, write_file};
+use super::{OutFile, fill, verdict};
 use crate::measure::*;
 use crate::model::*;
 use serde_json::{Value, json};
-use std::path::Path;
 
 /// All of them, one below the other.
 const PLOT: &str = include_str!("charts/plot.svg");
@@ -19,8 +18,8 @@ const MARKS: f64 = 4.0;
 const COLOURS: usize = 8;
 
 /// Draws the charts of a bench into a file, as SVG.
-pub fn draw(path: &Path, findings: &Findings) -> Result<(), Failure> {
-    write_file("drawing", path, &drawing(findings)?)
+pub fn draw(file: OutFile, findings: &Findings) -> Result<(), Failure> {
+    file.write(&drawing(findings)?)
 }
 
 fn drawing(findings: &Findings) -> Result<String, Failure> {

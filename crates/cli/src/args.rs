@@ -4,6 +4,7 @@ mod jobs;
 mod jobs_help;
 mod metrics;
 mod metrics_help;
+mod numbers;
 mod run;
 mod run_help;
 pub mod settings;
@@ -44,7 +45,7 @@ pub enum Command {
     #[command(override_usage = "overspill run [OPTIONS] -- CMD [ARGS]...")]
     Run(RunArgs),
     /// Run a program in little memory, and tell how much it needs
-    #[command(long_about = size_help::SIZE_ABOUT, after_long_help = size_help::SIZE_NOTES)]
+    #[command(long_about = size_help::SIZE_ABOUT, after_long_help = size_help::size_notes())]
     #[command(override_usage = "overspill size [OPTIONS] -- CMD [ARGS]...")]
     Size(SizeArgs),
     /// Change the budget of a running job
@@ -101,6 +102,11 @@ pub struct SettingsArgs {
 }
 
 fn parse_memory(text: &str) -> Result<Bytes, String> {
+    if text == "auto" {
+        return Err("'auto' is for `overspill run`, which takes what `overspill size` has found: \
+                    give a size here, such as 512M"
+            .to_owned());
+    }
     let size: Bytes = text.parse().map_err(|bad: overspill::units::BadSize| bad.to_string())?;
     Config::check_memory(size).map_err(|error| error.to_string())?;
     Ok(size)
@@ -147,6 +153,25 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Options that commands have in common refer to what only one of them may tell.
+    #[test]
+    fn what_help_refers_to_below_is_there() {
+        let mut command = Cli::command().term_width(80);
+        command.build();
+        let mut seen = 0;
+        for subcommand in command.get_subcommands_mut() {
+            let help = subcommand.render_long_help().to_string();
+            let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+            for (at, _) in words.match_indices("\" below") {
+                let heading = words[..at].rsplit('"').next().unwrap();
+                let is_there = help.lines().any(|line| line.starts_with(heading));
+                assert!(is_there, "{}: there is no {heading}", subcommand.get_name());
+                seen += 1;
+            }
+        }
+        assert!(seen >= 2, "{seen} references");
     }
 
     #[test]

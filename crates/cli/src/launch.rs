@@ -90,9 +90,7 @@ impl<'a> Checked<'a> {
         config.apply_settings(&set).map_err(|bad| Failure::usage(bad.to_string()))?;
         limits::make_room(config.overhead());
         let window = limits::check_window(&config)?;
-        let executable = std::env::current_exe()
-            .map_err(|error| Failure::own(format!("cannot find itself: {error}")))?;
-        let library = preload::find(var_os("OVERSPILL_PRELOAD"), &executable)?;
+        let library = preload::find_for_this()?;
         let program = program::check(command, &library)?;
         check_static(&program, fault)?;
         Ok(Checked { memory, swap, set, window, fault, strict, library, program, command })

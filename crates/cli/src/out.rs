@@ -39,7 +39,7 @@ impl OutFile {
         }
         match File::create(path) {
             Ok(file) => Ok(OutFile { what, name, file: Some(file) }),
-            Err(error) => Err(Failure::own(format!("{what} '{name}': {error}"))),
+            Err(error) => Err(unwritable(what, &name, &error)),
         }
     }
 
@@ -52,6 +52,12 @@ impl OutFile {
     pub fn write(self, text: &[u8]) -> Result<(), Failure> {
         let OutFile { what, name, file } = self;
         file.map_or_else(|| io::stderr().write_all(text), |mut file| file.write_all(text))
-            .map_err(|error| Failure::own(format!("{what} '{name}': {error}")))
+            .map_err(|error| unwritable(what, &name, &error))
     }
+}
+
+fn unwritable(what: &str, name: &str, error: &io::Error) -> Failure {
+    Failure::own(format!(
+        "{what} '{name}' ({error}): name a file that can be written, or /dev/stderr"
+    ))
 }

@@ -86,12 +86,12 @@ impl fmt::Display for Error {
                 f,
                 "this system promises only memory that it has (vm.overcommit_memory=2), and has \
                  too little left for tables over {window}: raise vm.overcommit_ratio, or set a \
-                 smaller window (--set window=SIZE)"
+                 smaller window (setting window=SIZE)"
             ),
             Error::AddressSpace { window } => write!(
                 f,
                 "there is no address space for a window of {window}: raise the limit (ulimit -v) \
-                 or set a smaller one (--set window=SIZE)"
+                 or set a smaller one (setting window=SIZE)"
             ),
             Error::NoUserfaultfd { errno } => write!(
                 f,

@@ -493,7 +493,7 @@ impl<B: Backing> Reclaim<B> {
             overspill_os::thread::report(
                 "memory is written past the page tables (direct I/O, a device, \
                  process_vm_writev), and this kernel cannot move pages safely then: nothing more \
-                 is evicted. Use Linux 6.8 or later, or a larger --memory",
+                 is evicted. Use Linux 6.8 or later, or a larger budget",
             );
         }
     }

@@ -219,6 +219,8 @@ fn a_process_without_room_ends_as_the_setting_says() {
             let [line] = lines[..] else { panic!("{delivery} {oom}: {text}") };
             assert!(line.starts_with("overspill: out of room: "), "{delivery} {oom}: {text}");
             assert!(line.contains(said), "{delivery} {oom}: {text}");
+            let remedy = "Give the pool a larger budget, or more swap";
+            assert!(line.ends_with(remedy), "a pool has no options: {text}");
             assert_eq!(output.status.signal(), Some(signal), "{delivery} {oom}: {text}");
         }
     }

@@ -2,16 +2,23 @@
 
 use crate::blocks::{Closed, Given};
 use overspill::Error;
+use overspill::config::Delivery;
 use overspill::device::SwapError;
 use overspill::swapoff::SwapoffError;
 use overspill::units::Bytes;
-use pyo3::exceptions::{PyBufferError, PyMemoryError, PyOSError, PyPermissionError, PyValueError};
+use overspill_os::Errno;
+use pyo3::exceptions::{PyBufferError, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 /// What is said beside the engine's sentence where faults cannot be served by a thread.
 const USE_SIGNAL: &str = "thread delivery needs root, CAP_SYS_PTRACE, \
     vm.unprivileged_userfaultfd=1 or /dev/userfaultfd; or pass delivery=\"signal\", in which \
     system calls on memory that is out fail";
+/// The same where they cannot be served by signal either.
+const ALLOW: &str = "signal delivery needs the system call userfaultfd, which a container's \
+    seccomp profile may forbid, or /dev/userfaultfd";
+/// The same where the kernel cannot.
+const OTHER_KERNEL: &str = "run Linux 5.7 or later, built with CONFIG_USERFAULTFD=y";
 
 /// Of a value that says what is wrong with it.
 pub fn value(error: impl std::fmt::Display) -> PyErr {
@@ -19,12 +26,18 @@ pub fn value(error: impl std::fmt::Display) -> PyErr {
 }
 
 /// Of a pool that could not be made or changed.
-pub fn pool(error: Error) -> PyErr {
+pub fn pool(error: Error, delivery: Delivery) -> PyErr {
     let text = error.to_string();
     match error {
         Error::TooManyPools => PyOSError::new_err(text),
         Error::NoUserfaultfd { errno } => {
-            PyPermissionError::new_err((errno.raw_os_error(), format!("{text}; {USE_SIGNAL}")))
+            let remedy = match (errno, delivery) {
+                (Errno::NOSYS | Errno::OPNOTSUPP, _) => OTHER_KERNEL,
+                (_, Delivery::Thread) => USE_SIGNAL,
+                (_, Delivery::Signal) => ALLOW,
+            };
+            // Python makes a PermissionError of it where the number is of one.
+            PyOSError::new_err((errno.raw_os_error(), format!("{text}; {remedy}")))
         }
         Error::AddressSpace { .. } => PyMemoryError::new_err(text),
         Error::Thread => PyOSError::new_err(text),

@@ -27,6 +27,7 @@ mod _engine {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
         crate::numpy::import(module.py())?;
         crate::fork::register()
     }

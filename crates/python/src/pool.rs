@@ -53,7 +53,7 @@ impl Pool {
         config.apply_settings(settings).map_err(failure::value)?;
         config.window = config.window.or_else(|| window(&config));
         let owner = py.detach(|| Owner::new(|| Blocks::open(config, overcommit)));
-        Ok(Pool(Arc::new(owner.map_err(failure::pool)?)))
+        Ok(Pool(Arc::new(owner.map_err(|error| failure::pool(error, delivery))?)))
     }
 
     /// An allocator for numpy over the pool, for blocks of `least` bytes and more.
@@ -91,7 +91,8 @@ impl Pool {
         let memory: Bytes = memory.parse().map_err(failure::value)?;
         let blocks = self.0.blocks();
         let pool = blocks.pool()?;
-        py.detach(|| pool.set_memory(memory)).map_err(failure::pool)?;
+        py.detach(|| pool.set_memory(memory))
+            .map_err(|error| failure::pool(error, Delivery::default()))?;
         blocks.measure(memory);
         Ok(())
     }

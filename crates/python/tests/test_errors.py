@@ -1,5 +1,7 @@
 """Bad input: one exception that says what to do."""
 
+import importlib.metadata
+
 import numpy as np
 import overspill
 import pytest
@@ -34,6 +36,50 @@ def test_what_a_pool_is_made_with(tmp_path):
         overspill.Pool("16M", least=0)
     with pytest.raises(TypeError):
         overspill.Pool()
+    for swap in (5, b"/var/tmp", ["/var/tmp", 5]):
+        with pytest.raises(TypeError, match="is not a swap device: name a directory"):
+            overspill.Pool("16M", swap)
+
+
+def test_what_is_no_array(pool, tmp_path):
+    for value in ([1, 2], 5, None):
+        with pytest.raises(TypeError, match="is not an array of numpy: give what"):
+            pool.holds(value)
+    with pytest.raises(TypeError, match="5 is not a swap device"):
+        pool.swapon(5)
+    whole = tmp_path / "whole.npy"
+    np.save(whole, np.arange(1000))
+    objects = tmp_path / "objects.npy"
+    np.save(objects, np.array([None, "x"], dtype=object))
+    for name, content in (("text", b"no array"), ("empty", b""), ("cut", whole.read_bytes()[:99])):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match="cannot be loaded .*: name a .npy file") as raised:
+            pool.load(tmp_path / name)
+        assert "allow_pickle" not in str(raised.value)
+    with pytest.raises(ValueError, match="objects.npy' cannot be loaded") as raised:
+        pool.load(objects)
+    assert "allow_pickle" not in str(raised.value)
+
+
+def test_the_version_is_that_of_the_package():
+    assert overspill.__version__ == importlib.metadata.version("overspill")
+
+
+@pytest.mark.parametrize("delivery", ["thread", "signal"])
+def test_a_kernel_without_userfaultfd(program, delivery):
+    done = program(
+        f"""
+        import overspill
+        try:
+            overspill.Pool("16M", delivery="{delivery}")
+        except OSError as error:
+            print(type(error).__name__, error)
+        """,
+        OVERSPILL_SIMULATE="no-uffd",
+    )
+    said = "run Linux 5.7 or later, built with CONFIG_USERFAULTFD=y\n"
+    assert done.stdout.startswith("OSError [Errno 38]") and done.stdout.endswith(said), done
+    assert "delivery=" not in done.stdout
 
 
 def test_what_there_is_no_room_for(pool):

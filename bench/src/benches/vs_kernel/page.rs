@@ -5,17 +5,16 @@ use crate::measure::*;
 use crate::model::*;
 use crate::render::charts::charts;
 use crate::render::html::{self, STYLE, table};
-use crate::render::{verdict, write_file};
+use crate::render::{OutFile, verdict};
 use overspill::units::Bytes;
 use serde_json::{Value, json};
-use std::path::Path;
 
 const PAGE: &str = include_str!("page.html");
 const TITLE: &str = "The same program, the same RAM: overspill beside the kernel's swap";
 
 /// Writes the page; `command` is the command line that does it again.
-pub fn write(path: &Path, command: &str, findings: &Findings) -> Result<(), Failure> {
-    write_file("page", path, &page(command, findings)?)
+pub fn write(file: OutFile, command: &str, findings: &Findings) -> Result<(), Failure> {
+    file.write(&page(command, findings)?)
 }
 
 fn page(command: &str, findings: &Findings) -> Result<String, Failure> {

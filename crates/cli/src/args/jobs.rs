@@ -1,5 +1,6 @@
 //! The options of the commands that look at running jobs: `set`, `stat`, `top`, `reclaim`.
 
+use super::numbers::{parse_pid, whole};
 use super::parse_memory;
 use clap::Args;
 use overspill::units::Bytes;
@@ -9,7 +10,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 pub struct SetArgs {
     /// The job: the process of its `overspill run`, or any process that this started
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "PID", value_parser = parse_pid)]
     pub pid: u32,
 
     /// The new budget, such as 512M or 1.5G
@@ -21,7 +22,7 @@ pub struct SetArgs {
         long,
         value_name = "SECONDS",
         default_value_t = 5,
-        value_parser = clap::value_parser!(u32).range(..=86_400)
+        value_parser = whole(0..=86_400)
     )]
     pub wait: u32,
 }
@@ -31,7 +32,7 @@ pub struct SetArgs {
 pub struct StatArgs {
     /// The job: the process of its `overspill run`, or any process that this started [default: the
     /// only one of yours]
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "PID", value_parser = parse_pid)]
     pub pid: Option<u32>,
 
     /// Print one JSON object a line, with all figures
@@ -51,7 +52,7 @@ pub struct StatArgs {
     pub interval: Option<Duration>,
 
     /// Lines in all [default: until the job ends]
-    #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_name = "COUNT", value_parser = whole(1..=u32::MAX))]
     pub count: Option<u32>,
 }
 
@@ -60,7 +61,7 @@ pub struct StatArgs {
 pub struct TopArgs {
     /// The job: the process of its `overspill run`, or any process that this started [default: all
     /// of yours]
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "PID", value_parser = parse_pid)]
     pub pid: Option<u32>,
 
     /// Print one screen as text, about the time since each job began
@@ -76,7 +77,7 @@ pub struct TopArgs {
 #[derive(Debug, Args)]
 pub struct ReclaimArgs {
     /// The job: the process of its `overspill run`, or any process that this started
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "PID", value_parser = parse_pid)]
     pub pid: u32,
 
     /// How much, such as 64M
@@ -88,7 +89,7 @@ pub struct ReclaimArgs {
         long,
         value_name = "SECONDS",
         default_value_t = 60,
-        value_parser = clap::value_parser!(u32).range(1..=86_400)
+        value_parser = whole(1..=86_400)
     )]
     pub wait: u32,
 }

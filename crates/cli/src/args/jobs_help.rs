@@ -106,7 +106,8 @@ Keys:
   s            sort by what is used, by faults, by swap, by stalls, by number
   b            change the budget
   r            take pages out of memory
-  o            take a swap device out of use
+  o            take a swap device out of use, by its digit; Up and Down show
+               others where there are many
   q            end
 
 Columns and figures are those of `overspill stat`: STALL% is the part of the

@@ -1,6 +1,7 @@
 //! The options of `overspill metrics`.
 
 use super::jobs::parse_interval;
+use super::numbers::parse_pid;
 use clap::Args;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,7 +13,7 @@ use std::time::Duration;
 pub struct MetricsArgs {
     /// The job: the process of its `overspill run`, or any process that this started [default: all
     /// of yours]
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "PID", value_parser = parse_pid)]
     pub pid: Option<u32>,
 
     /// Answer at a loopback address, such as 127.0.0.1:9979, or at a socket, such as ./metrics.sock
@@ -21,7 +22,7 @@ pub struct MetricsArgs {
 
     /// Write a file for the textfile collector of node_exporter, such as
     /// /var/lib/prometheus/node-exporter/overspill.prom
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = parse_textfile)]
     pub textfile: Option<PathBuf>,
 
     /// Seconds between two times that the file is written [default: it is written once]
@@ -45,6 +46,16 @@ impl fmt::Display for Address {
             Address::Port(address) => address.fmt(f),
             Address::Socket(path) => path.display().fmt(f),
         }
+    }
+}
+
+/// node_exporter looks at the ends of names.
+fn parse_textfile(text: &str) -> Result<PathBuf, String> {
+    match text.ends_with(".prom") {
+        true => Ok(text.into()),
+        false => Err("node_exporter passes over names that do not end in .prom: name a file such \
+                      as ./overspill.prom"
+            .to_owned()),
     }
 }
 
@@ -107,8 +118,11 @@ mod tests {
         let args = metrics("--pid 7 --textfile a.prom 15").unwrap();
         assert_eq!((args.pid, args.interval), (Some(7), Some(Duration::from_secs(15))));
         assert!(metrics("").unwrap().textfile.is_none());
-        for refused in ["15", "--listen ./a 15", "--listen ./a --textfile b", "--textfile a 0"] {
+        for refused in
+            ["15", "--listen ./a 15", "--listen ./a --textfile b.prom", "--textfile a.prom 0"]
+        {
             assert!(metrics(refused).is_err(), "{refused}");
         }
+        assert!(metrics("--textfile x.txt").unwrap_err().contains("do not end in .prom"));
     }
 }

@@ -79,7 +79,7 @@ pub struct Ways {
     )]
     pub fault: FaultDelivery,
 
-    /// Settings of the engine, see "Settings" below; may be given more than once
+    /// Settings of the engine, as `overspill settings` lists them; may be given more than once
     #[arg(
         long,
         value_name = "KEY=VALUE[,...]",

@@ -19,7 +19,8 @@ pub fn run_notes() -> String {
     format!("{SWAP_NOTES}\nSettings (--set KEY=VALUE):\n{}{NOTES}", settings::list())
 }
 
-const SWAP_NOTES: &str = "\
+/// How swap devices are named.
+pub const SWAP_NOTES: &str = "\
 Swap devices (--swap PATH[:SIZE][,KEY=VALUE...]):
   prio=N          0 to 32767: higher is filled first, equal ones in turn, run by
                   run. A device without one comes after all that have one, and

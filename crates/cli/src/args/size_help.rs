@@ -1,5 +1,7 @@
 //! What `overspill size --help` tells beside the options.
 
+use super::run_help::SWAP_NOTES;
+
 /// What it is.
 pub const SIZE_ABOUT: &str = "\
 Run a program in little memory, and tell how much it needs
@@ -15,7 +17,11 @@ and 25 % more time than if all fits.
   overspill run --memory auto -- python3 job.py";
 
 /// What follows the options.
-pub const SIZE_NOTES: &str = "\
+pub fn size_notes() -> String {
+    format!("{SWAP_NOTES}\n{NOTES}")
+}
+
+const NOTES: &str = "\
 The table goes to standard error, after what the program says:
   budget      a budget of the job, as for `overspill run --memory`
   refaults    pages that leave memory and come back

@@ -1,5 +1,6 @@
 //! The options of `overspill swapon` and `overspill swapoff`, as swapon(8) of util-linux has them.
 
+use super::numbers::parse_pid;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args};
 use overspill::config::{Discard, Label, SwapSpec};
@@ -62,12 +63,12 @@ pub const SWAPOFF_USAGE: u8 = 16;
 pub struct SwaponArgs {
     /// The job: the process of its `overspill run`, or any process that this started [default, to
     /// show: the only one of yours]
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "PID", value_parser = parse_pid)]
     pub pid: Option<u32>,
 
     /// Priority, 0 to 32767; higher is filled first; -1: after those that the job has
     #[arg(short, long, value_name = "PRIO", allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(i32).range(-1..=SwapSpec::PRIO_MAX.into()))]
+    #[arg(value_parser = parse_priority)]
     pub priority: Option<i32>,
 
     /// Discard parts of the device before they are first used (once), or also when nothing is left
@@ -141,7 +142,7 @@ pub struct SwaponArgs {
 #[derive(Debug, Args)]
 pub struct SwapoffArgs {
     /// The job: the process of its `overspill run`, or any process that this started
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "PID", value_parser = parse_pid)]
     pub pid: u32,
 
     /// All devices of the job
@@ -178,17 +179,18 @@ pub struct Options {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Columns(pub Vec<Column>);
 
+fn parse_priority(text: &str) -> Result<i32, String> {
+    let in_range = |prio: &i32| (-1..=SwapSpec::PRIO_MAX.into()).contains(prio);
+    let prio = text.parse().ok().filter(in_range);
+    prio.ok_or_else(|| format!("'{text}' is not a priority: it is -1 to {}", SwapSpec::PRIO_MAX))
+}
+
 fn parse_options(list: &str) -> Result<Options, String> {
     let mut options = Options::default();
     for item in list.split(',').filter(|item| !item.is_empty()) {
         match item.split_once('=').unwrap_or((item, "")) {
             ("pri", value) => {
-                let in_range = |prio: &i32| (-1..=SwapSpec::PRIO_MAX.into()).contains(prio);
-                let prio = value.parse().ok().filter(in_range);
-                options.priority =
-                    Some(prio.ok_or_else(|| {
-                        format!("'{value}' is not a priority: it is -1 to 32767")
-                    })?);
+                options.priority = Some(parse_priority(value)?);
             }
             ("discard", "" | "pages") => options.discard = Some(Discard::Pages),
             ("discard", "once") => options.discard = Some(Discard::Once),

@@ -3,6 +3,7 @@
 use crate::args::{FaultDelivery, ProbeArgs};
 use crate::failure::Failure;
 use crate::memory::MemoryLimits;
+use crate::program::preload;
 use crate::swap;
 use overspill::units::Bytes;
 use overspill_os::Errno;
@@ -18,13 +19,14 @@ const UNUSABLE: u8 = 1;
 pub fn run(args: &ProbeArgs) -> Result<u8, Failure> {
     let findings = Findings {
         probe: probe(),
+        library: preload::find_for_this().map(drop).map_err(|failure| failure.sentence),
         limits: MemoryLimits::read(),
         swap: swap::default_directory(std::env::var_os("TMPDIR")),
     };
     let text = if args.json { format!("{:#}\n", findings.to_json()) } else { findings.to_text() };
     // Whoever reads this may have read enough.
     let _ = std::io::stdout().write_all(text.as_bytes());
-    Ok(if way(&findings.probe, FaultDelivery::Auto).is_ok() { 0 } else { UNUSABLE })
+    Ok(if findings.works().is_ok() { 0 } else { UNUSABLE })
 }
 
 /// How faults will be served where `fault` is asked for: by signal, or by a thread where it is left
@@ -131,16 +133,24 @@ fn yes_or_reason(access: Facility) -> String {
 
 struct Findings {
     probe: Probe,
+    /// Whether the preload library is there, or why not.
+    library: Result<(), String>,
     limits: MemoryLimits,
     swap: Option<std::path::PathBuf>,
 }
 
 impl Findings {
+    /// How `overspill run` serves faults here, or why it does not work.
+    fn works(&self) -> Result<FaultDelivery, String> {
+        let way = way(&self.probe, FaultDelivery::Auto)?;
+        self.library.clone().map(|()| way)
+    }
+
     /// What is used by `overspill run`, in sentences.
     fn in_use(&self) -> Vec<String> {
         let probe = &self.probe;
         let mut lines = Vec::new();
-        match way(probe, FaultDelivery::Auto) {
+        match self.works() {
             Ok(FaultDelivery::Signal) => lines.push(
                 "overspill run works here: threads serve their own faults, by signal, and a \
                  filter stops system calls on pages that are out."
@@ -260,6 +270,7 @@ impl Findings {
         row("dropping pages at once", &yes_or_reason(probe.vector_drop));
         row("io_uring", &yes_or_reason(probe.io_uring));
         row("filters of system calls", &yes_or_reason(probe.seccomp));
+        row("preload library", if self.library.is_ok() { "yes" } else { "no" });
         row("transparent huge pages", probe.huge_pages.as_deref().unwrap_or("none"));
         row("memory cgroup limit", &size(self.limits.cgroup));
         row("memory available", &size(self.limits.available));
@@ -286,7 +297,7 @@ impl Findings {
             let error = access.err().map(|error| error.to_string());
             json!({"ok": access.is_ok(), "error": error})
         };
-        let fault = way(probe, FaultDelivery::Auto).ok();
+        let fault = self.works().ok();
         let word = |fault| if fault == FaultDelivery::Thread { "thread" } else { "signal" };
         json!({
             "kernel": probe.kernel,
@@ -302,6 +313,7 @@ impl Findings {
             "process_madvise": access(probe.vector_drop),
             "io_uring": access(probe.io_uring),
             "seccomp": access(probe.seccomp),
+            "preload_library": {"ok": self.library.is_ok(), "error": self.library.as_ref().err()},
             "transparent_huge_pages": probe.huge_pages,
             "memory_cgroup_limit_bytes": self.limits.cgroup.map(|size| size.0),
             "memory_available_bytes": self.limits.available.map(|size| size.0),
@@ -346,7 +358,18 @@ mod tests {
 
     fn findings(probe: Probe) -> Findings {
         let limits = MemoryLimits { cgroup: None, available: Some(Bytes(4 << 30)) };
-        Findings { probe, limits, swap: Some("/var/tmp".into()) }
+        Findings { probe, library: Ok(()), limits, swap: Some("/var/tmp".into()) }
+    }
+
+    #[test]
+    fn without_its_library_it_does_not_work() {
+        let findings = Findings { library: Err("it is missing".to_owned()), ..findings(whole()) };
+        let text = findings.to_text();
+        assert!(text.contains("overspill run does not work here: it is missing."), "{text}");
+        assert!(!text.contains("overspill run works here"), "{text}");
+        let json = findings.to_json();
+        assert_eq!((&json["run"]["works"], &json["run"]["fault"]), (&json!(false), &Value::Null));
+        assert_eq!(json["preload_library"]["error"], "it is missing");
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use crate::failure::Failure;
 use overspill_os::executable::elf::{Elf, TYPE_DYN};
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 const FILE_NAME: &str = "liboverspill_preload.so";
 
@@ -27,8 +27,15 @@ pub struct Library {
     pub elf: Elf,
 }
 
+/// Finds the library for this command.
+pub fn find_for_this() -> Result<Library, Failure> {
+    let executable =
+        env::current_exe().map_err(|error| Failure::own(format!("cannot find itself: {error}")))?;
+    find(env::var_os("OVERSPILL_PRELOAD"), &executable)
+}
+
 /// Finds the library: `named` (OVERSPILL_PRELOAD) if given, else by the place of the executable.
-pub fn find(named: Option<OsString>, executable: &Path) -> Result<Library, Failure> {
+fn find(named: Option<OsString>, executable: &Path) -> Result<Library, Failure> {
     let path = match named.filter(|name| !name.is_empty()) {
         Some(named) => fs::canonicalize(&named).map_err(|error| {
             let named = Path::new(&named).display();
@@ -42,8 +49,9 @@ pub fn find(named: Option<OsString>, executable: &Path) -> Result<Library, Failu
             PLACES.iter().find_map(there).ok_or_else(|| {
                 let home = home.display();
                 Failure::own(format!(
-                    "{FILE_NAME} is missing: install it into {home} or {home}/../lib/overspill, \
-                     or set OVERSPILL_PRELOAD to its path"
+                    "{FILE_NAME} is missing: build it in the sources of this version by `cargo \
+                     build --release -p overspill-preload`, then install it into {home} or \
+                     {home}/../lib/overspill, or set OVERSPILL_PRELOAD to its path"
                 ))
             })?
         }

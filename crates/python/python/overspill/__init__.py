@@ -19,13 +19,15 @@ import contextvars
 import gc
 import os
 from types import TracebackType
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 
 from . import _engine
 
-__all__ = ["Pool"]
+__all__ = ["Pool", "__version__"]
+
+__version__ = _engine.VERSION
 
 Size = Union[int, str]
 Device = Union[str, "os.PathLike[str]"]
@@ -72,8 +74,7 @@ class Pool:
     ) -> None:
         if least < 1:
             raise ValueError(f"least cannot be {least}: it is a number of bytes, 1 or more")
-        devices = [] if swap is None else [swap] if isinstance(swap, (str, os.PathLike)) else swap
-        names = ",".join(os.fspath(device) for device in devices)
+        names = ",".join(_devices(swap))
         self._engine = _engine.Pool(_size(memory), names, delivery, settings, overcommit)
         self._all = self._engine.handler(1)
         self._large = self._engine.handler(least)
@@ -97,7 +98,15 @@ class Pool:
     def load(self, file: Union[str, "os.PathLike[str]"]) -> Array:
         """The array in a .npy file, in the pool."""
         # No system call is handed memory of the pool: so it works in both deliveries.
-        mapped = np.load(file, mmap_mode="r")
+        try:
+            mapped = np.load(file, mmap_mode="r")
+        except (ValueError, EOFError) as error:
+            # What numpy advises is an option of its own.
+            reason = "no array, or one of objects" if "pickle" in str(error) else error
+            raise ValueError(
+                f"{os.fspath(file)!r} cannot be loaded ({reason}): name a .npy file with an array "
+                "of numbers, as numpy.save writes it"
+            ) from None
         if not isinstance(mapped, np.ndarray):
             raise ValueError(f"{os.fspath(file)!r} has several arrays: use numpy.load")
         with self._allocating():
@@ -107,6 +116,11 @@ class Pool:
 
     def holds(self, array: Array) -> bool:
         """Whether an array, or what it is a view of, is in the pool."""
+        if not isinstance(array, np.ndarray):
+            raise TypeError(
+                f"this {type(array).__name__} is not an array of numpy: give what the pool or "
+                "numpy has made"
+            )
         return self._engine.contains(array.__array_interface__["data"][0])
 
     def stats(self) -> Dict[str, int]:
@@ -128,7 +142,7 @@ class Pool:
 
     def swapon(self, device: Device) -> None:
         """Adds a swap device."""
-        self._engine.swapon(os.fspath(device))
+        self._engine.swapon(_device(device))
 
     def swapoff(self, device: Device) -> None:
         """Takes a swap device out of use: its pages go elsewhere.
@@ -136,7 +150,7 @@ class Pool:
         ``device`` is its path or label. Raises MemoryError where nothing has room for its pages;
         then it stays. Raises OSError if some could not be read: those are lost.
         """
-        lost = self._engine.swapoff(os.fspath(device))
+        lost = self._engine.swapoff(_device(device))
         if lost:
             raise OSError(f"{lost} pages could not be read: an access to one of them is SIGBUS")
 
@@ -191,6 +205,27 @@ class Pool:
             ) from None
         finally:
             _engine.set_handler(before)
+
+
+def _devices(swap: Union[None, Device, Sequence[Device]]) -> List[str]:
+    """The names of swap devices."""
+    if swap is None:
+        return []
+    if isinstance(swap, (str, bytes, os.PathLike)) or not isinstance(swap, Iterable):
+        return [_device(swap)]
+    return [_device(device) for device in swap]
+
+
+def _device(device: object) -> str:
+    """The name of a swap device."""
+    if isinstance(device, (str, os.PathLike)):
+        name = os.fspath(device)
+        if isinstance(name, str):
+            return name
+    raise TypeError(
+        f"{device!r} is not a swap device: name a directory, a file or a block device, such as "
+        "'/var/tmp:4G', or several in a list"
+    )
 
 
 def _size(size: Size) -> str:

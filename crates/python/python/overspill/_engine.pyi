@@ -1,5 +1,7 @@
 from typing import Dict, Optional, Tuple
 
+VERSION: str
+
 def set_handler(handler: Optional[object]) -> object: ...
 
 class Pool:

@@ -93,6 +93,8 @@ pub enum Prompt {
     Device {
         /// The job.
         job: u32,
+        /// The one that has the first digit.
+        first: usize,
     },
     /// Whether it is meant so.
     Sure {
@@ -251,7 +253,7 @@ impl App {
             self.message = format!("job {} has no swap device", job.job);
             return;
         }
-        self.prompt = Some(Prompt::Device { job: job.job });
+        self.prompt = Some(Prompt::Device { job: job.job, first: 0 });
     }
 
     /// Goes on with what somebody was asked.
@@ -271,8 +273,16 @@ impl App {
                 }
                 self.prompt = Some(Prompt::Size { job, is_budget, typed });
             }
-            (Prompt::Device { job }, Key::Letter(digit @ '1'..='9')) => {
-                self.chosen(job, digit as usize - '1' as usize);
+            (Prompt::Device { job, first }, Key::Letter(digit @ '1'..='9')) => {
+                self.chosen(job, first, digit as usize - '1' as usize);
+            }
+            (Prompt::Device { job, first }, Key::Down | Key::Letter('j')) => {
+                let devices = self.job(job).map_or(0, |watched| watched.look.swaps.len());
+                let first = (first + 1).min(devices.max(1) - 1);
+                self.prompt = Some(Prompt::Device { job, first });
+            }
+            (Prompt::Device { job, first }, Key::Up | Key::Letter('k')) => {
+                self.prompt = Some(Prompt::Device { job, first: first.saturating_sub(1) });
             }
             (prompt @ Prompt::Device { .. }, _) => self.prompt = Some(prompt),
             (Prompt::Sure { job, action, .. }, Key::Letter('y')) => {
@@ -312,9 +322,10 @@ impl App {
     }
 
     /// A device has been chosen.
-    fn chosen(&mut self, job: u32, at: usize) {
-        let Some(device) = self.job(job).and_then(|watched| watched.look.swaps.get(at)) else {
-            self.prompt = Some(Prompt::Device { job });
+    fn chosen(&mut self, job: u32, first: usize, at: usize) {
+        let swaps = self.job(job).map(|watched| &watched.look.swaps);
+        let Some(device) = swaps.and_then(|swaps| swaps.get(first + at)) else {
+            self.prompt = Some(Prompt::Device { job, first });
             return;
         };
         let (path, used) = (printable(&device.path), Bytes(device.used_bytes));
@@ -327,7 +338,9 @@ impl App {
 impl Prompt {
     fn job(&self) -> u32 {
         match self {
-            Prompt::Size { job, .. } | Prompt::Device { job } | Prompt::Sure { job, .. } => *job,
+            Prompt::Size { job, .. } | Prompt::Device { job, .. } | Prompt::Sure { job, .. } => {
+                *job
+            }
         }
     }
 }
@@ -443,6 +456,21 @@ pub mod tests {
         assert_eq!(keys(&mut app, "y"), Effect::Do(385, device));
         assert_eq!(keys(&mut app, "o\u{1b}b1\u{1b}"), Effect::Nothing);
         assert!(app.prompt.is_none() && app.message.is_empty());
+    }
+
+    #[test]
+    fn any_device_can_be_chosen() {
+        let mut app = app();
+        let device = |id| SwapDevice { id, path: format!("/disk{id}"), ..SwapDevice::default() };
+        app.jobs[0].look.swaps = (1..=12).map(device).collect();
+        let taken = |app: &mut App, typed: &str| match keys(app, typed) {
+            Effect::Do(385, Action::Swapoff(_, path)) => path,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(taken(&mut app, "o9y"), "/disk9");
+        assert_eq!(taken(&mut app, "ojjj9y"), "/disk12");
+        assert_eq!(taken(&mut app, &format!("o{}1y", "j".repeat(20))), "/disk12");
+        assert_eq!(taken(&mut app, "ojjkkk1y"), "/disk1");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod jobs;
 use super::app::{App, Prompt};
 use super::bars::Marks;
 use super::watched::Watched;
+use crate::control::protocol::SwapDevice;
 use crate::report::printable;
 use overspill::stats::Counter;
 use overspill::units::Bytes;
@@ -98,8 +99,8 @@ fn foot(app: &App, width: usize) -> Line<'static> {
         Some(Prompt::Size { job, is_budget: false, typed }) => {
             format!("Reclaim from job {job}, such as 64M: {typed}_   (Esc: leave it)")
         }
-        Some(Prompt::Device { job }) => {
-            format!("Which device of job {job}? {}   (Esc: none)", devices(app.job(*job)))
+        Some(Prompt::Device { job, first }) => {
+            which_device(*job, app.job(*job).map_or(&[], |job| &job.look.swaps), *first, width)
         }
         Some(Prompt::Sure { question, .. }) => format!("{question} y/n"),
         None if !app.message.is_empty() => printable(&app.message),
@@ -113,11 +114,24 @@ fn foot(app: &App, width: usize) -> Line<'static> {
     if app.prompt.is_some() { Line::from(Span::raw(text).bold()) } else { Line::raw(text) }
 }
 
-fn devices(job: Option<&Watched>) -> String {
-    let devices = job.map_or(&[][..], |job| &job.look.swaps);
-    let device = |(at, path): (usize, &str)| format!("{} {}", at + 1, printable(path));
-    let named = devices.iter().take(9).map(|device| device.path.as_str()).enumerate();
-    named.map(device).collect::<Vec<_>>().join("  ")
+/// The question for a device: with those from `first` on that there is room and a digit for.
+fn which_device(job: u32, all: &[SwapDevice], first: usize, width: usize) -> String {
+    let question = format!("Which device of job {job}?");
+    let hint = |left: usize| match (left, first) {
+        (0, 0) => "   (Esc: none)".to_owned(),
+        (0, _) => "   (Up: others, Esc: none)".to_owned(),
+        (left, _) => format!("   (Down: {left} more, Esc: none)"),
+    };
+    let offered = all.get(first..).unwrap_or_default();
+    let with = |count: usize| {
+        let device = |(at, device): (usize, &SwapDevice)| {
+            format!("{}{} {}", if at == 0 { " " } else { "  " }, at + 1, printable(&device.path))
+        };
+        let named: String = offered.iter().take(count).enumerate().map(device).collect();
+        format!("{question}{named}{}", hint(offered.len().saturating_sub(count)))
+    };
+    let most = (1..=9).rev().map(with).find(|text| columns(text) <= width);
+    most.unwrap_or_else(|| with(1))
 }
 
 /// Text at both ends of a line.
@@ -283,6 +297,32 @@ overspill top: 2 jobs                                                    by used
         app.key(Key::Escape);
         app.message = "it\nis done".to_owned();
         assert_eq!(shown(&app)[23], "it?is done");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_of() {
+        let mut app = app();
+        let process = app.jobs[0].look.budget.largest[0].clone();
+        let device = app.jobs[0].look.swaps[0].clone();
+        app.jobs[0].look.budget.largest = vec![process; 200];
+        app.jobs[0].look.budget.processes = 230;
+        app.jobs[0].look.swaps = (1..=12)
+            .map(|at| SwapDevice { path: format!("/disk{at}"), ..device.clone() })
+            .collect();
+        app.opened = Some(385);
+        let lines = shown(&app);
+        let listed = lines.iter().filter(|line| line.contains(" 6310 sort")).count();
+        assert_eq!(lines[22], format!("  and {} more", 230 - listed), "{lines:#?}");
+        assert!(text(&app, Marks::ASCII, 80).trim_end().ends_with("  and 30 more"));
+
+        app.key(Key::Letter('o'));
+        let some = "Which device of job 385? 1 /disk1  2 /disk2   (Down: 10 more, Esc: none)";
+        assert_eq!(shown(&app)[23], some);
+        for _ in 0..11 {
+            app.key(Key::Down);
+        }
+        let last = "Which device of job 385? 1 /disk12   (Up: others, Esc: none)";
+        assert_eq!(shown(&app)[23], last);
     }
 
     #[test]

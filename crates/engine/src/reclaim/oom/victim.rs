@@ -19,7 +19,10 @@ use std::fmt;
 use std::sync::atomic::Ordering::AcqRel;
 use std::time::Duration;
 
-const REMEDY: &str = "Give it a larger --memory, or a larger --swap";
+/// What a job can be given, by the options of the command.
+const OF_JOB: &str = "Give it a larger --memory, or a larger --swap";
+/// What a pool of a library can be given.
+const OF_POOL: &str = "Give the pool a larger budget, or more swap";
 /// How long one that is to end has, before another is chosen.
 const END_WAIT_MS: u64 = 2000;
 /// Pages that a process leases and does not use which are worth waiting for.
@@ -47,9 +50,10 @@ impl<B: Backing> Reclaim<B> {
             return NextStep::Pause;
         }
         let sentence = "out of room: nothing more can be reclaimed, compressed or written;";
+        let remedy = if self.memory.lease.has_whole { OF_POOL } else { OF_JOB };
         match self.settings.oom {
             OutOfRoom::Sigbus => {
-                self.base.report.once(format_args!("{sentence} the program gets SIGBUS. {REMEDY}"));
+                self.base.report.once(format_args!("{sentence} the program gets SIGBUS. {remedy}"));
                 return NextStep::OutOfRoom;
             }
             OutOfRoom::Kill => {}
@@ -76,7 +80,7 @@ impl<B: Backing> Reclaim<B> {
             Some(victim) => {
                 let (process, name) = victim.process();
                 let ends = OtherEnds { account, process, name };
-                thread::report(format_args!("{sentence} {ends}. {REMEDY}"));
+                thread::report(format_args!("{sentence} {ends}. {remedy}"));
                 self.stats.add(Counter::OomKill, 1);
                 victim.doom(process);
                 // What it leaves is to be tried for as long again.
@@ -88,7 +92,7 @@ impl<B: Backing> Reclaim<B> {
                     self.stats.add(Counter::OomKill, 1);
                     self.swap.publish_tiers();
                     let ends = ThisEnds { account, stats: &self.stats };
-                    thread::report(format_args!("{sentence} {ends}. {REMEDY}"));
+                    thread::report(format_args!("{sentence} {ends}. {remedy}"));
                 }
                 self.end();
                 NextStep::OutOfRoom

@@ -197,6 +197,15 @@ fn processes(app: &App, job: &Watched, room: usize) -> Vec<Line<'static>> {
         ))
     };
     let all = app.processes(job);
-    let shown = all.iter().take(room.saturating_sub(1)).map(line);
-    [bold(head)].into_iter().chain(shown).collect()
+    // A job says less of its smaller processes than how many there are.
+    let count = all.len().max(job.look.budget.processes as usize);
+    let room = room.saturating_sub(1);
+    let fit = if count <= room { count } else { room.saturating_sub(1) };
+    let shown = all.iter().take(fit).map(line);
+    let mut lines: Vec<_> = [bold(head)].into_iter().chain(shown).collect();
+    let more = count - all.len().min(fit);
+    if more > 0 {
+        lines.push(Line::raw(format!("  and {more} more")));
+    }
+    lines
 }
