@@ -12,8 +12,8 @@
 //! places:
 //!
 //! - at its beginning: pages that came back from the tier, or from a device, before a step's worth
-//!   of frames was needed by others. A step more of frames for pages as they are would have saved
-//!   unpacking them, and the packing of others for them;
+//!   of frames was needed by others. One more step of uncompressed memory would have saved these
+//!   decompressions, and the compressions that made room;
 //! - around the number of compressed pages: those beyond it came from devices, and would have been
 //!   in a tier larger by a step; those before it are in the tier, and would have been on devices
 //!   with a smaller one;
