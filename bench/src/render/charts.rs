@@ -1,7 +1,8 @@
 //! The charts of a bench as templates take them: horizontal bars in groups, with the same series in
 //! each. Lengths are parts of the width, so that they fit any.
 
-use super::{fill, verdict, write_file};
+use super::files::{fill, write_file};
+use super::verdict;
 use crate::measure::*;
 use crate::model::*;
 use serde_json::{Value, json};
