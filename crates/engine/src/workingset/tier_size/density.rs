@@ -13,7 +13,7 @@
 //!
 //! Looked at where the size is, and as often; and when the tier is full. No locks.
 
-use super::{DEVICE_NS, MARGIN, PACKING, Past, Tiers};
+use super::terms::{DEVICE_NS, MARGIN, PACKING, Past, Tiers};
 use crate::units::PAGE_SIZE;
 use crate::workingset::settings::CODECS_MAX;
 use overspill_os::codec::Compressor;

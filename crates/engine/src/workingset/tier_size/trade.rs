@@ -1,7 +1,7 @@
 //! What a step of frames is worth to pages as they are, and to the compressed tier: a step up or
 //! down, by the curve of refaults and by what they have taken.
 
-use super::{LEAST, MARGIN, PACKING, Past, READS_LEAST, STEP, Tiers, WHOLE};
+use super::terms::{LEAST, MARGIN, PACKING, Past, READS_LEAST, STEP, Tiers, WHOLE};
 
 /// The tier stays at least this large while devices are not read, and a smaller one would cause
 /// such reads. While a program still fills its memory, refaults do not predict reuse.
