@@ -1,7 +1,8 @@
 //! The charts of a bench as templates take them: horizontal bars in groups, with the same series in
 //! each. Lengths are parts of the width, so that they fit any.
 
-use super::{OutFile, fill, verdict};
+use super::files::{OutFile, fill};
+use super::verdict;
 use crate::measure::*;
 use crate::model::*;
 use serde_json::{Value, json};

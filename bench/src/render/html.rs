@@ -1,6 +1,7 @@
 //! A page: its style, charts as [`super::charts`] makes them, and tables.
 
-use super::{fill, table};
+use super::files::fill;
+use super::table;
 use crate::measure::*;
 use crate::model::*;
 use serde_json::{Value, json};

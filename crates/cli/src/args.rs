@@ -12,12 +12,11 @@ mod size;
 mod size_help;
 mod swap;
 mod swap_help;
+mod values;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use jobs::{ReclaimArgs, SetArgs, StatArgs, TopArgs};
 pub use metrics::{Address, MetricsArgs};
-use overspill::config::Config;
-use overspill::units::Bytes;
 pub use run::{FaultDelivery, Memory, RunArgs, Ways};
 pub use size::SizeArgs;
 use std::ffi::OsString;
@@ -101,17 +100,6 @@ pub struct SettingsArgs {
     pub markdown: bool,
 }
 
-fn parse_memory(text: &str) -> Result<Bytes, String> {
-    if text == "auto" {
-        return Err("'auto' is for `overspill run`, which takes what `overspill size` has found: \
-                    give a size here, such as 512M"
-            .to_owned());
-    }
-    let size: Bytes = text.parse().map_err(|bad: overspill::units::BadSize| bad.to_string())?;
-    Config::check_memory(size).map_err(|error| error.to_string())?;
-    Ok(size)
-}
-
 /// The whole definition, from which manual pages and completions are made.
 pub fn definition() -> clap::Command {
     Cli::command()
@@ -139,8 +127,10 @@ fn try_parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Erro
     let matches = Cli::command().try_get_matches_from(args)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     match (&mut cli.command, matches.subcommand()) {
-        (Command::Run(run), Some((_, matches))) => run.ways.settle_swap(matches)?,
-        (Command::Size(size), Some((_, matches))) => size.ways.settle_swap(matches)?,
+        (Command::Run(run), Some((_, matches))) => run.ways.settle_swap(matches, definition())?,
+        (Command::Size(size), Some((_, matches))) => {
+            size.ways.settle_swap(matches, definition())?
+        }
         _ => {}
     }
     Ok(cli)

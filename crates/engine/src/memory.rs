@@ -35,6 +35,7 @@ use overspill_os::uffd::{Features, Uffd};
 use overspill_os::vm::{self, ForceReader};
 use overspill_os::{Errno, probe};
 use places::Places;
+pub use places::RESERVED_PAGES;
 use shares::Shares;
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,9 +49,6 @@ pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
 pub const MEMORY_MAX: Bytes = Bytes(ARENA_MAX.0 / 2);
 /// The largest window: a page of it is told by 32 bits where there is an entry a slot.
 pub const WINDOW_MAX: Bytes = Bytes(8 << 40);
-/// Pages at the start of the window that no program gets.
-pub const RESERVED_PAGES: usize = EXTENT_PAGES;
-
 /// The window, its pages and the frames.
 pub struct Memory<B = AnonPrivate> {
     /// Where pages lie.

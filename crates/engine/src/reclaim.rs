@@ -32,7 +32,7 @@ use crate::memory::Memory;
 use crate::memory::extent::{self, EXTENT_PAGES, ExtentGuard};
 use crate::memory::lease::Lease;
 use crate::memory::word::{PageWord, State};
-use crate::reclaim::direct::DIRECT_PAGES;
+use crate::reclaim::settings::DIRECT_PAGES;
 use crate::stats::{Counter, Stats};
 use crate::swap::Swap;
 use crate::swap::batch::{Batch, Pick};

@@ -38,6 +38,7 @@
 //! give a range back or share one are made under it), a cluster's (`Rank::Cluster`, a leaf). The
 //! last two are counted.
 
+mod allotments;
 mod cache;
 mod check;
 mod cluster;

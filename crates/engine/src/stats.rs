@@ -13,6 +13,7 @@ mod counter;
 mod devices;
 mod distances;
 mod latency;
+mod layout;
 mod pressure;
 mod snapshot;
 mod swaps;
@@ -22,6 +23,8 @@ pub use counter::Counter;
 pub use devices::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, DeviceSnapshot};
 pub use distances::StackDistances;
 pub use latency::{FaultSource, Histogram, Latencies};
+use layout::*;
+pub use layout::{FILE_BYTES, MAGIC};
 use overspill_os::cpu::{self, Topology};
 use overspill_os::directory::Directory;
 use overspill_os::{Errno, table::SharedCells};
@@ -31,45 +34,6 @@ pub use snapshot::Snapshot;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 pub use swaps::SwapsOutcome;
-
-/// Cells of the header, whole cache lines.
-const HEADER: usize = 24;
-/// Counters of a shard at most; room is left so that the layout is stable while counters are added.
-const COUNTERS_MAX: usize = 160;
-/// Shards. Processors beyond share them.
-const SHARDS: usize = 16;
-/// Where the histograms begin, of times and of distances, and the section of the devices.
-const LATENCIES: usize = HEADER + SHARDS * COUNTERS_MAX;
-const DISTANCES: usize = LATENCIES + SHARDS * latency::CELLS;
-const DEVICES: usize = DISTANCES + SHARDS * distances::CELLS;
-const CELLS: usize = DEVICES + devices::CELLS;
-// Of shards, whole cache lines.
-const _: () = assert!(HEADER.is_multiple_of(8));
-const _: () = assert!(COUNTERS_MAX.is_multiple_of(8) && latency::CELLS.is_multiple_of(8));
-const _: () = assert!(distances::CELLS.is_multiple_of(8));
-const _: () = assert!(Counter::ALL.len() <= COUNTERS_MAX);
-/// The gauges are the counters before this one.
-const GAUGES: usize = Counter::PgFault as usize;
-
-/// Size of a statistics file in bytes.
-pub const FILE_BYTES: usize = CELLS * 8;
-/// First cell of every table: "ovrspil" and the version of the layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x10");
-const CELL_PID: usize = 1;
-const CELL_NAME: usize = 2;
-const NAME_CELLS: usize = 4;
-const CELL_TARGET: usize = 6;
-const CELL_ANSWERED: usize = 7;
-const CELL_STUCK: usize = 8;
-const CELL_RECLAIM_DONE: usize = 9;
-const CELL_PRESSURE: usize = 10;
-/// Number of a list of swap devices, what became of it, and pages that are still to leave their
-/// devices.
-const CELL_SWAPS_DONE: usize = CELL_PRESSURE + Pressure::CELLS;
-const CELL_SWAPS_OUTCOME: usize = CELL_SWAPS_DONE + 1;
-const CELL_SWAPS_LEFT: usize = CELL_SWAPS_DONE + 2;
-const CELL_ENGINE: usize = CELL_SWAPS_DONE + 3;
-const _: () = assert!(CELL_ENGINE < HEADER);
 
 /// The gauges of a pool at one moment.
 #[derive(Clone, Copy, Debug)]

@@ -31,17 +31,17 @@ use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use crate::frame::cells::FrameCells;
 use crate::units::{FrameId, PAGE_SIZE};
 use chunk::{ChunkTable, Lists};
+pub use class::OBJECT_BYTES_MAX;
 use class::{CLASSES, ORDER_MAX, ORDER_MIN, TRAILER_BYTES, class_of};
 pub use compact::{Compacted, Relocate};
 pub use handle::Handle;
+use handle::first_frame;
 use kept::{Kept, kept_max};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use trailer::Trailer;
 
-/// The longest object.
-pub const OBJECT_BYTES_MAX: usize = PAGE_SIZE;
 /// Chunks that are given back at once, at most: to empty frames costs a flush, however many they
 /// are.
 pub const GIVEN_MAX: usize = 16;
@@ -522,10 +522,6 @@ impl Zpool {
         source.give_chunks(&given[..chunks.len()]);
         self.frames.fetch_sub(chunks.iter().map(|(_, order)| 1 << order).sum(), Relaxed);
     }
-}
-
-fn first_frame(chunk: u32) -> FrameId {
-    FrameId(chunk << ORDER_MIN)
 }
 
 #[cfg(test)]

@@ -9,12 +9,14 @@
 //! malloc is the program's heap, which the engine serves. There are no locks. Neighbours: `lz4` and
 //! `zstd`, the C libraries.
 
+mod corrupt;
 mod lz4;
 #[cfg(test)]
 mod tests;
 mod zstd;
 
 use crate::units::{Errno, PAGE_SIZE};
+pub use corrupt::CorruptPage;
 use std::fmt;
 use std::str::FromStr;
 use zstd::{ZstdCompressor, ZstdDecompressor};
@@ -132,18 +134,6 @@ impl CodecId {
         [CodecId::None, CodecId::Lz4, CodecId::Zstd].into_iter().find(|id| id.to_bits() == bits)
     }
 }
-
-/// A packed page that does not decode to exactly one page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CorruptPage;
-
-impl fmt::Display for CorruptPage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a compressed page does not decode: its stored bytes were changed")
-    }
-}
-
-impl std::error::Error for CorruptPage {}
 
 /// Packs pages.
 pub struct Compressor {

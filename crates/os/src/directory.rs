@@ -251,12 +251,6 @@ impl Directory {
             .and_then(|()| rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()));
     }
 
-    /// Removes a directory in it, if that is empty.
-    pub fn remove_empty(&self, name: &str) {
-        let _ = confined::allows_paths()
-            .and_then(|()| rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR));
-    }
-
     /// Makes a sign: a directory, which can be seen and holds nothing.
     pub fn make_sign(&self, name: &str) {
         let _ =

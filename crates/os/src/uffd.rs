@@ -17,7 +17,7 @@ use crate::vm;
 use abi::{
     API_VERSION, Api, COPY_MODE_WP, EVENT_PAGEFAULT, Fill, MODE_DONTWAKE, PAGEFAULT_FLAG_WP,
     PAGEFAULT_FLAG_WRITE, REGISTER_MODE_MISSING, REGISTER_MODE_WP, UFFD_USER_MODE_ONLY, UFFDIO_API,
-    UFFDIO_POISON, UFFDIO_WAKE, UFFDIO_WRITEPROTECT, UFFDIO_ZEROPAGE, USERFAULTFD_IOC_NEW,
+    UFFDIO_POISON, UFFDIO_WAKE, UFFDIO_WRITEPROTECT, USERFAULTFD_IOC_NEW,
     WRITEPROTECT_MODE_DONTWAKE, WRITEPROTECT_MODE_WP, WriteProtect,
 };
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -249,14 +249,6 @@ impl Uffd {
         self.copy_raw(dst, src.start, src.len(), protect, true)
     }
 
-    /// Maps the zero page over a range, and wakes who waits there.
-    pub fn zeropage(&self, range: Range<usize>) -> Transferred {
-        let len = range.len();
-        let mut argument = Fill { range: range.into(), mode: 0, done: 0 };
-        let result = self.ioctl(UFFDIO_ZEROPAGE, &mut argument);
-        transferred(result, argument.done, len)
-    }
-
     /// Moves the pages of `src` to `dst` in the same address space; both ranges are registered,
     /// `dst` is a hole. Wakes who waits at `dst` if `wake`.
     ///
@@ -478,7 +470,6 @@ mod tests {
         assert_eq!(UFFDIO_REGISTER, 0xc020aa00);
         assert_eq!(UFFDIO_UNREGISTER, 0x8010aa01);
         assert_eq!(UFFDIO_COPY, 0xc028aa03);
-        assert_eq!(UFFDIO_ZEROPAGE, 0xc020aa04);
         assert_eq!(UFFDIO_MOVE, 0xc028aa05);
         assert_eq!(UFFDIO_WRITEPROTECT, 0xc018aa06);
         assert_eq!(UFFDIO_POISON, 0xc020aa08);

@@ -17,19 +17,12 @@ use crate::{dormant, memory};
 use overspill::config::Overhead;
 use overspill_os::{Errno, confined};
 use std::ffi::{c_int, c_long, c_void};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use syscalls::{Sysno, raw_syscall};
+use told::{ADDRESSES, DATA, Pair, UNLIMITED, kernels, of_process, overhead_of, told};
 
 pub mod addresses;
-
-/// The kernel's struct rlimit64: soft and hard limit.
-type Pair = [u64; 2];
-
-const UNLIMITED: u64 = libc::RLIM64_INFINITY;
-
-/// What an engine takes of addresses, and of data; nothing where limits are the kernel's.
-static ADDRESSES: AtomicU64 = AtomicU64::new(0);
-static DATA: AtomicU64 = AtomicU64::new(0);
+mod told;
 
 /// The process is of a job, whose engines take so much. Called by the constructor.
 pub fn begin(overhead: Overhead) {
@@ -39,15 +32,6 @@ pub fn begin(overhead: Overhead) {
     DATA.store(fits(libc::RLIMIT_DATA, overhead.data.0), Relaxed);
     if overhead_of(libc::RLIMIT_AS) > 0 && of_process(libc::RLIMIT_AS)[0] != UNLIMITED {
         addresses::begin();
-    }
-}
-
-/// What an engine takes of a limit.
-fn overhead_of(resource: u32) -> u64 {
-    match resource {
-        libc::RLIMIT_AS => ADDRESSES.load(Relaxed),
-        libc::RLIMIT_DATA => DATA.load(Relaxed),
-        _ => 0,
     }
 }
 
@@ -62,24 +46,6 @@ pub fn change_first(resource: usize) {
 /// Bytes of data that the program may have.
 pub fn data() -> u64 {
     of_process(libc::RLIMIT_DATA)[0]
-}
-
-/// A limit of this process, as the program is told it.
-fn of_process(resource: u32) -> Pair {
-    told(kernels(resource), overhead_of(resource))
-}
-
-fn kernels(resource: u32) -> Pair {
-    let mut limit = [UNLIMITED; 2];
-    // SAFETY: the kernel writes a limit of this process.
-    unsafe { raw_syscall!(Sysno::prlimit64, 0, resource, 0, &raw mut limit) };
-    limit
-}
-
-/// What the program is told of a limit of the kernel's, of which an engine takes `more`.
-fn told(kernels: Pair, more: u64) -> Pair {
-    let is_raised = |limit: u64| limit != UNLIMITED && limit >= more;
-    kernels.map(|limit| if is_raised(limit) { limit - more } else { limit })
 }
 
 /// The kernel's limit for one of the program's, of which an engine takes `more`. What the kernel

@@ -65,9 +65,9 @@ const CHARTS: &[Chart] = &[
 
 const CALLED: &[(&str, &str)] = &[
     ("peer", "the kernel"),
-    ("overspill-thread", "overspill run"),
-    ("overspill-signal", "overspill run --fault signal"),
-    ("overspill-unsealed", "overspill run --fault signal, crypt=off"),
+    ("overspill-thread", "overspill run --fault thread"),
+    ("overspill-signal", "overspill run"),
+    ("overspill-unsealed", "overspill run, crypt=off"),
     ("library", "overspill as a library"),
 ];
 

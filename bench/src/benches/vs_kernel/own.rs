@@ -7,7 +7,7 @@ use super::args::Args;
 use super::declared::OWN;
 use super::plan::{LIMIT_ALONE, case};
 use super::ram::LEAST;
-use super::round::Rounds;
+use super::round::{Rounds, by_itself};
 use super::{Compared, command, compared};
 use crate::machine::*;
 use crate::measure::*;
@@ -104,17 +104,6 @@ fn natively(args: &Args) -> Result<Sample, Failure> {
     };
     child::ask(OWN.bench, &request, LIMIT_ALONE + LIMIT_AROUND)
         .map_err(|failure| by_itself(&failure))
-}
-
-/// That a command fails by itself, in a line, whatever it says.
-pub fn by_itself(failure: &Failure) -> Failure {
-    let text = failure.to_string();
-    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let first = lines.next().unwrap_or_default();
-    let last = lines.next_back().map_or(String::new(), |last| format!(" ... {last}"));
-    Failure::new(format!(
-        "the command fails by itself, so there is nothing to compare: {first}{last}"
-    ))
 }
 
 /// The command by itself, and then with each peer and by overspill.

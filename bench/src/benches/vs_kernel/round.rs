@@ -2,7 +2,6 @@
 //! what is refused, and not for longer than was promised.
 
 use super::declared::LADDER;
-use super::own;
 use super::plan::{LIMIT, Setup};
 use super::ram::Ram;
 use crate::measure::*;
@@ -72,7 +71,7 @@ impl Rounds {
         }
         let sample = match (self.attempt(setup, case.what, time_left), case.what) {
             (Ok(sample), _) => self.checked(case, sample),
-            (Err(failure), Kind::Alone(Program::Own)) => return Err(own::by_itself(&failure)),
+            (Err(failure), Kind::Alone(Program::Own)) => return Err(by_itself(&failure)),
             (Err(failure), _) => {
                 self.failed(case, &format!("{case}: {failure}"), time_left);
                 Sample::new()
@@ -145,4 +144,15 @@ impl Rounds {
             _ => self.failed.push(sentence.to_owned()),
         }
     }
+}
+
+/// That a command fails by itself, in a line, whatever it says.
+pub fn by_itself(failure: &Failure) -> Failure {
+    let text = failure.to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let last = lines.next_back().map_or(String::new(), |last| format!(" ... {last}"));
+    Failure::new(format!(
+        "the command fails by itself, so there is nothing to compare: {first}{last}"
+    ))
 }

@@ -2,8 +2,8 @@
 //! for ever.
 
 use super::program::Served;
+use super::request::{self, Request, told};
 use super::shares::Shares;
-use super::{Request, told};
 use crate::machine::*;
 use crate::measure::*;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -162,7 +162,7 @@ fn of_program(elapsed: Duration, used: Usage, printed: &Printed, served: Option<
     });
     let [user_s, sys_s] = served.cpu_s;
     let usage = Usage { user_s, sys_s, ..used };
-    let mut sample = super::used(served.elapsed.as_secs_f64(), &usage, &served.percentiles_ns);
+    let mut sample = request::used(served.elapsed.as_secs_f64(), &usage, &served.percentiles_ns);
     // Of all children so far: those before this one are small. And what it put out, to tell whether
     // that was the same each time.
     let more =

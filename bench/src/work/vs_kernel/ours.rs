@@ -2,7 +2,7 @@
 //! library.
 
 use super::launch::{self, Peak};
-use super::{Request, count, told};
+use super::request::{Request, count, told};
 use crate::machine::*;
 use crate::measure::*;
 use overspill::units::{Bytes, PAGE_SIZE};

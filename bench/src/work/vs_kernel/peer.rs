@@ -2,7 +2,8 @@
 //! back.
 
 use super::case::Peer;
-use super::{Request, count, launch};
+use super::launch;
+use super::request::{Request, count};
 use crate::machine::*;
 use crate::measure::*;
 use overspill::units::PAGE_SIZE;

@@ -7,7 +7,6 @@
 mod inputs;
 mod redis;
 
-use super::beside;
 use super::case::Program;
 use crate::machine::*;
 use crate::measure::*;
@@ -240,4 +239,13 @@ fn compiler() -> Option<String> {
 /// What a command prints; `None` unless it succeeds.
 fn runs(name: &str, args: &[&str]) -> Option<String> {
     command(name, args).ok()
+}
+
+/// A program that is installed, or built, beside this one.
+pub fn beside(name: &str) -> Result<PathBuf, Failure> {
+    let path = std::env::current_exe().unwrap_or_default().with_file_name(name);
+    if !path.exists() {
+        fail!("there is no '{}': build it", path.display());
+    }
+    Ok(path)
 }

@@ -1,7 +1,7 @@
 //! The options of the commands that look at running jobs: `set`, `stat`, `top`, `reclaim`.
 
 use super::numbers::{parse_pid, whole};
-use super::parse_memory;
+use super::values::{parse_interval, parse_memory};
 use clap::Args;
 use overspill::units::Bytes;
 use std::time::Duration;
@@ -103,14 +103,6 @@ fn parse_reclaim(text: &str) -> Result<Bytes, String> {
         ));
     }
     Ok(size)
-}
-
-/// Seconds between two looks.
-pub fn parse_interval(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("give a number of seconds from 0.1 to 86400".to_owned()),
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The options of `overspill metrics`.
 
-use super::jobs::parse_interval;
 use super::numbers::parse_pid;
+use super::values::parse_interval;
 use clap::Args;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

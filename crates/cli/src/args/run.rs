@@ -1,10 +1,10 @@
 //! The options of `overspill run`, and the environment variables that stand for them.
 
-use super::{Cli, parse_memory};
+use super::values::{parse_file, parse_memory};
 use clap::builder::FalseyValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, CommandFactory, ValueEnum};
+use clap::{ArgMatches, Args, ValueEnum};
 use overspill::config::{Config, SwapList};
 use overspill::units::Bytes;
 use std::ffi::OsString;
@@ -173,17 +173,17 @@ fn parse_settings(list: &str) -> Result<String, String> {
     Ok(list.to_owned())
 }
 
-pub(super) fn parse_file(text: &str) -> Result<PathBuf, String> {
-    match text {
-        "-" => Err("name a file, or /dev/stderr".to_owned()),
-        _ => Ok(text.into()),
-    }
-}
-
 impl Ways {
     /// `--swap` and `--no-swap` exclude each other, but the command line wins over the environment:
     /// a run inside a run finds the outer one's choice there.
-    pub fn settle_swap(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+    ///
+    /// # Errors
+    /// When both were given on the command line, the usage being that of `command`.
+    pub fn settle_swap(
+        &mut self,
+        matches: &ArgMatches,
+        mut command: clap::Command,
+    ) -> Result<(), clap::Error> {
         if self.swap.is_empty() || !self.no_swap {
             return Ok(());
         }
@@ -193,7 +193,7 @@ impl Ways {
             (false, true) => self.swap.clear(),
             _ => {
                 let message = "--swap and --no-swap exclude each other: give one of them";
-                return Err(Cli::command().error(ErrorKind::ArgumentConflict, message));
+                return Err(command.error(ErrorKind::ArgumentConflict, message));
             }
         }
         Ok(())

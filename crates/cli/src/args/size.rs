@@ -1,7 +1,7 @@
 //! The options of `overspill size`.
 
-use super::parse_memory;
-use super::run::{Ways, parse_file};
+use super::run::Ways;
+use super::values::{parse_file, parse_memory};
 use clap::Args;
 use overspill::units::Bytes;
 use std::ffi::OsString;

@@ -13,11 +13,11 @@ use crate::control::look::Source;
 use crate::failure::{Failure, say};
 use crate::report::printable;
 use crate::signals::asked_to_end;
-use server::Listener;
+use server::{Listener, beside};
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -98,13 +98,6 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
         .and_then(|()| file.set_permissions(Permissions::from_mode(0o644)))
         .and_then(|()| fs::rename(&unnamed, path));
     written.inspect_err(|_| drop(fs::remove_file(&unnamed)))
-}
-
-/// A name in the same directory for what is to be called `path` when it is whole. Collectors of
-/// metrics pass it over, for its ending.
-fn beside(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}", std::process::id()))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! Locks: none. The job keeps it under one.
 
 mod named;
+mod seen;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -22,34 +23,16 @@ use overspill::config::SwapSpec;
 use overspill::device::job_file::JobFile;
 use overspill::device::list::{JobSwaps, ListedSwap};
 use overspill::job::JobTable;
-use overspill::stats::{Snapshot, SwapsOutcome};
+use overspill::stats::Snapshot;
 use overspill::units::SlotId;
 use overspill_os::directory::Directory;
+use seen::InUse;
+pub use seen::Processes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Changes that have ended and are still known: a command asks for the end of its own within a
 /// second.
 const CHANGES_KEPT: usize = 64;
-
-/// The living processes of the job, as they are now.
-pub struct Processes<'a> {
-    /// Their statistics.
-    pub snapshots: &'a [(u32, Snapshot)],
-    /// Whether a process is expected to answer: it has not begun to run another, unmanaged program.
-    pub is_managed: &'a dyn Fn(u32) -> bool,
-}
-
-impl Processes<'_> {
-    /// Those that answer, with what they say of the list of that number, or of a later one, once
-    /// they are done with it.
-    fn of_list(&self, number: u32) -> impl Iterator<Item = (u32, &Snapshot, Option<SwapsOutcome>)> {
-        self.snapshots.iter().filter_map(move |(pid, snapshot)| {
-            let (done, outcome) = snapshot.swaps_done;
-            let outcome = (done >= number).then_some(outcome);
-            (outcome.is_some() || (self.is_managed)(*pid)).then_some((*pid, snapshot, outcome))
-        })
-    }
-}
 
 /// What a change is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -373,12 +356,4 @@ impl Swaps {
         (change.step, change.list) = (Step::Undoing(outcome), self.list.number);
         Ok(())
     }
-}
-
-/// A device that is in use.
-#[derive(Debug)]
-struct InUse {
-    device: ListedSwap,
-    priority: i32,
-    leaving: bool,
 }

@@ -12,10 +12,9 @@ use crate::report::{
 };
 use crate::rundir::Tree;
 use crate::unmanaged;
-use chart::Chart;
+use chart::{Chart, line};
 use overspill::stats::FaultSource;
 use overspill::units::Bytes;
-use std::fmt::Write;
 
 const PAGE: &str = include_str!("page.html");
 
@@ -106,10 +105,6 @@ fn shell_line(words: &[String]) -> String {
         false => format!("'{}'", word.replace('\'', "'\\''")),
     };
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
-}
-
-fn line(text: &mut String, line: &str) {
-    writeln!(text, "{line}").expect("strings take everything");
 }
 
 fn seconds(seconds: f64) -> String {

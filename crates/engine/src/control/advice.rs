@@ -12,7 +12,7 @@
 //! Lock: the queue ([`Rank::Advice`]); nothing is taken under it.
 
 use crate::base::lockdep::Rank;
-use crate::base::sync::{RankedMutex, lock};
+use crate::base::sync::{RankedMutex, lock, sleep_on};
 use crate::control::Control;
 use crate::memory::extent::EXTENT_PAGES;
 use crate::reclaim::EvictTo;
@@ -104,7 +104,7 @@ impl AdviceQueue {
             }
             let time =
                 Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            let _ = futex::wait(&self.followed, futex::Flags::PRIVATE, followed, Some(&time));
+            sleep_on(&self.followed, followed, &time);
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
 use crate::control::Control;
 use crate::memory::MEMORY_MIN;
-use crate::reclaim::direct::DIRECT_PAGES;
+use crate::reclaim::settings::DIRECT_PAGES;
 use crate::stats::Counter;
 use crate::units::Bytes;
 use overspill_os::backing::Backing;

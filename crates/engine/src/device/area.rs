@@ -4,9 +4,9 @@
 //! ([`Disk`]) with its right to grow held, and gives allotments back under its own lock; none is
 //! held over reads and writes.
 
-use super::InheritedDevice;
 use super::block_io::BlockIo;
 use super::error::SwapError;
+use super::inherited::InheritedDevice;
 use super::marks::Marks;
 use super::open::Opened;
 use super::parts::{PART, PartIo, Parts};

@@ -11,35 +11,12 @@
 
 use super::area::Area;
 use super::error::SwapError;
+use super::inherited::{InheritedDevice, LentPart};
 use super::list::JobSwaps;
 use super::{CLOSED, SwapDevices};
 use overspill_os::io::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// A device of the parent's, for the child of a fork.
-#[derive(Debug)]
-pub struct InheritedDevice {
-    /// Its number.
-    pub index: usize,
-    /// The device, opened once more, or a duplicate of the parent's open file.
-    pub file: File,
-    /// Whether it was opened once more, and so has locks of its own. A duplicate shares its
-    /// parent's: none is given back by the child.
-    pub own_locks: bool,
-    /// The part of its file that was taken for the child.
-    pub part: Option<usize>,
-}
-
-/// A part of the file of a device that was taken for a child of a fork.
-#[derive(Clone, Copy, Debug)]
-pub struct LentPart {
-    /// The number of the device, and which of those that had it.
-    pub(super) device: usize,
-    pub(super) serial: u64,
-    /// The part.
-    pub part: usize,
-}
 
 impl SwapDevices {
     /// Before a fork: lets ownership be shared with the child, and returns each device as the child

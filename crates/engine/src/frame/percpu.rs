@@ -8,7 +8,7 @@
 //! Blocks lie in rings, not in links through the frames: the N-th is found without a walk, so that
 //! picking what goes back touches no other memory.
 
-use super::{MAX_ORDER, Mobility};
+use super::mobility::{MAX_ORDER, Mobility};
 use std::collections::VecDeque;
 
 /// The largest order that is kept in lists: 64 frames, the run that reclaim moves at once.

@@ -27,7 +27,7 @@
 //! to [`Pageblocks`] need none.
 
 use super::cells::{FrameCells, NO_FRAME};
-use super::{FALLBACKS, MAX_ORDER, Mobility, ORDERS, PAGEBLOCK};
+use super::mobility::{FALLBACKS, MAX_ORDER, Mobility, ORDERS, PAGEBLOCK};
 use overspill_os::{Errno, table::ZeroTable};
 use std::ops::Range;
 use std::sync::Arc;

@@ -5,10 +5,12 @@
 //! numbers of a part of the window, whose addresses stay unused. So whoever works with numbers,
 //! ranges and extents of pages knows nothing of annexes, and only this tells addresses by numbers.
 
-use super::RESERVED_PAGES;
 use super::extent::EXTENT_PAGES;
 use crate::units::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use std::ops::Range;
+
+/// Pages at the start of the window that no program gets.
+pub const RESERVED_PAGES: usize = EXTENT_PAGES;
 
 /// The window and its annexes.
 #[derive(Clone, Debug)]

@@ -9,15 +9,12 @@
 
 use crate::base::sync::Backoff;
 use crate::memory::lease::Growth;
+use crate::reclaim::settings::DIRECT_PAGES;
 use crate::reclaim::throttle::{Free, Ticket, Turn};
 use crate::reclaim::{Reclaim, Reclaimer};
 use crate::stats::Counter;
 use overspill_os::backing::Backing;
 use std::time::Instant;
-
-/// Pages that a thread reclaims for itself in one go, as the kernel's SWAP_CLUSTER_MAX: enough to
-/// share a flush, few enough that the thread soon goes on.
-pub(crate) const DIRECT_PAGES: usize = 32;
 
 /// A fault without a frame.
 #[derive(Default, Debug)]

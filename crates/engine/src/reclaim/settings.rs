@@ -1,10 +1,13 @@
 //! Who reclaims, how pages leave, and what becomes of an access for which there is no room.
 
-use crate::reclaim::direct::DIRECT_PAGES;
 use crate::units::parse_time;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+
+/// Pages that a thread reclaims for itself in one go, as the kernel's SWAP_CLUSTER_MAX: enough to
+/// share a flush, few enough that the thread soon goes on.
+pub(crate) const DIRECT_PAGES: usize = 32;
 
 /// The settings of reclaim.
 #[derive(Clone, Debug)]
@@ -26,8 +29,8 @@ pub enum WayOut {
     /// measurement in between.
     #[default]
     Auto,
-    /// UFFDIO_MOVE only: the way that refuses pages pinned for DMA. Pages that the kernel will not
-    /// move because they are not writable, to a device neither, still go the other way.
+    /// UFFDIO_MOVE only, which refuses pages pinned for DMA. Read-only pages, which the kernel
+    /// refuses to move, are still protected and dropped: a device cannot write to them either.
     Move,
     /// Write-protect, store, drop; never moved.
     Drop,

@@ -24,7 +24,7 @@
 use super::settings::Recheck;
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock, sleep_on};
-use crate::reclaim::direct::DIRECT_PAGES;
+use crate::reclaim::settings::DIRECT_PAGES;
 use rustix::thread::futex;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! The invariants of the books and of all clusters, as a checker that debug builds run.
 
+use super::allotments::Allotment;
 use super::cluster::{ClusterState, FREE_LIST, LISTS, Records};
 use super::counts::{SlotState, Tally};
-use super::growth::Allotment;
 use super::table::{Books, SlotTable, place_of};
 use crate::base::sync::Atomic;
 

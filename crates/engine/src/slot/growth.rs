@@ -8,11 +8,12 @@
 //! take slots out of what is there and put slots back.
 
 use super::SlotState;
+use super::allotments::Owner;
 use super::cluster::{CLUSTER_SLOTS, ClusterState, FREE_LIST, Records};
 use super::table::{Books, SlotTable};
 use overspill_os::Errno;
 use std::fmt::Debug;
-use std::ops::{DerefMut, Index, IndexMut, Range};
+use std::ops::{DerefMut, Range};
 use std::time::{Duration, Instant};
 
 /// Disk space is set aside in steps of this many clusters (64 MiB), and in smaller ones as a disk
@@ -50,91 +51,6 @@ pub trait Disk: Debug {
     /// # Errors
     /// When the disk is full.
     fn allocate(&self, bytes: Range<u64>) -> Result<(), Errno>;
-}
-
-/// Whose an allotment is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Owner {
-    /// Nobody's, as far as is known.
-    #[default]
-    Nobody,
-    /// Being asked for by this process.
-    Asking,
-    /// Owned by this process.
-    Us,
-    /// Owned by another process when last asked.
-    Another,
-    /// Owned by this process, and about to be given back.
-    Leaving,
-}
-
-/// What is known of an allotment.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Allotment {
-    owner: Owner,
-    /// Clusters that have disk space, from the first.
-    pub grown: u8,
-    /// Clusters in the free list.
-    pub free_clusters: u8,
-    /// Slots that could not be written.
-    pub bad: u32,
-}
-
-/// What is known of each allotment. Those that were never acquired take no memory: a device may
-/// have thousands, and most processes use one. There is room for all from the beginning.
-#[derive(Debug)]
-pub struct Allotments(Vec<Allotment>);
-
-impl Allotments {
-    /// Of so many allotments.
-    pub fn new(count: u32) -> Allotments {
-        Allotments(Vec::with_capacity(count as usize))
-    }
-
-    /// Those that were ever acquired, and some between them.
-    pub fn known(&self) -> &[Allotment] {
-        &self.0
-    }
-}
-
-impl Clone for Allotments {
-    fn clone(&self) -> Allotments {
-        let mut copy = Vec::with_capacity(self.0.capacity());
-        copy.extend_from_slice(&self.0);
-        Allotments(copy)
-    }
-}
-
-impl Index<u32> for Allotments {
-    type Output = Allotment;
-    fn index(&self, index: u32) -> &Allotment {
-        const NEVER: &Allotment =
-            &Allotment { owner: Owner::Nobody, grown: 0, free_clusters: 0, bad: 0 };
-        self.0.get(index as usize).unwrap_or(NEVER)
-    }
-}
-
-impl IndexMut<u32> for Allotments {
-    fn index_mut(&mut self, index: u32) -> &mut Allotment {
-        let index = index as usize;
-        if self.0.len() <= index {
-            assert!(index < self.0.capacity(), "there is no allotment {index}");
-            self.0.resize(index + 1, Allotment::default());
-        }
-        &mut self.0[index]
-    }
-}
-
-impl Allotment {
-    /// Whether this process owns it.
-    pub fn is_ours(&self) -> bool {
-        self.owner == Owner::Us
-    }
-
-    /// Whether another process owns it.
-    pub fn is_anothers(&self) -> bool {
-        self.owner == Owner::Another
-    }
 }
 
 impl<R: Records> SlotTable<R> {
@@ -247,7 +163,7 @@ impl<R: Records> SlotTable<R> {
     pub fn forget_refused(&self, books: &mut Books) {
         books
             .allotments
-            .0
+            .known_mut()
             .iter_mut()
             .filter(|e| e.owner == Owner::Another)
             .for_each(|e| e.owner = Owner::Nobody);

@@ -12,12 +12,12 @@
 //! checker of interleavings runs the same code.
 
 use super::SlotSettings;
+use super::allotments::Allotments;
 use super::cluster::{
     CLUSTER_SLOTS, Cluster, ClusterState, ClusterTable, FREE_LIST, LISTS, Records, find_run,
     free_runs,
 };
 use super::counts::{SlotState, Tally};
-use super::growth::Allotments;
 use super::layout::Layout;
 use super::lists::Lists;
 use super::runs::Runs;

@@ -1,10 +1,8 @@
 //! The statistics of a process as they were at one moment, and of several added up.
 
+use super::layout::*;
 use super::{
-    CELL_ANSWERED, CELL_ENGINE, CELL_NAME, CELL_PID, CELL_PRESSURE, CELL_RECLAIM_DONE, CELL_STUCK,
-    CELL_SWAPS_DONE, CELL_SWAPS_LEFT, CELL_SWAPS_OUTCOME, CELL_TARGET, CELLS, COUNTERS_MAX,
-    Counter, DEVICES, DISTANCES, DeviceSnapshot, GAUGES, HEADER, LATENCIES, Latencies, MAGIC,
-    NAME_CELLS, Pressure, StackDistances, SwapsOutcome, distances, latency,
+    Counter, DeviceSnapshot, Latencies, Pressure, StackDistances, SwapsOutcome, distances, latency,
 };
 use crate::units::Bytes;
 use serde::Serialize;

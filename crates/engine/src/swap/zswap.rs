@@ -437,9 +437,9 @@ impl Zswap {
         }
     }
 
-    /// Fills `out` with some of the oldest entries, `most` or as far as it has room: of the range
-    /// whose oldest is the oldest of all, in the order of their slots. By the time that the caller
-    /// looks at them they may have changed.
+    /// Fills `out` with the oldest entries of the range that holds the oldest entry overall, in the
+    /// order of their slots. There are at most `most` of them, and no more than `out` has room for.
+    /// They may have changed by the time that the caller looks at them.
     pub fn oldest(
         &self,
         now: u64,

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::R
 /// How far the balance of gains and losses goes to either side: what happened longer ago than so
 /// many pages is forgotten.
 const BALANCE_MAX: i32 = 1024;
-/// How many compressed pages there must be for each in memory that copies of those are kept. A copy
-/// takes the room of two fifths of a page: where there are few in memory, and most accesses miss
-/// anyway, that costs an eighth more misses and saves the packing of all; where most are in memory
-/// it costs half as many misses again, more than is saved.
+/// Keep compressed copies of resident pages only while the tier holds this many pages per resident
+/// page. A copy takes the room of two fifths of a page. Where few pages are resident, most accesses
+/// miss anyway: copies cost an eighth more misses, and save every compression. Where most are
+/// resident, copies cost half as many misses again, which is more than they save.
 const OUTNUMBERED: u64 = 2;
 /// One load in so many keeps its slot while that does not pay, to find out when it does again.
 const SAMPLE: u32 = 64;

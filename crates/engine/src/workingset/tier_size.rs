@@ -12,8 +12,8 @@
 //! places:
 //!
 //! - at its beginning: pages that came back from the tier, or from a device, before a step's worth
-//!   of frames was needed by others. A step more of frames for pages as they are would have saved
-//!   unpacking them, and the packing of others for them;
+//!   of frames was needed by others. One more step of uncompressed memory would have saved these
+//!   decompressions, and the compressions that made room;
 //! - around the number of compressed pages: those beyond it came from devices, and would have been
 //!   in a tier larger by a step; those before it are in the tier, and would have been on devices
 //!   with a smaller one;
@@ -36,6 +36,7 @@
 
 mod curve;
 mod density;
+mod terms;
 mod trade;
 
 use crate::stats::FaultSource;
@@ -43,18 +44,13 @@ use crate::workingset::settings::CompressedMax;
 use curve::{BUCKETS, Curve, bucket};
 pub(crate) use density::Density;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+pub use terms::Tiers;
+use terms::{CopyFates, Costs, LEAST, MOST, Past, STEP, WHOLE};
 use trade::Verdict;
 
-/// What sizes are counted in: parts of the budget.
-const WHOLE: u32 = 1024;
-/// How far the size goes at a time: 1/32 of the budget.
-const STEP: u32 = WHOLE / 32;
 /// Where it begins: what LZ4 packs 2.5:1 does not go to a device while it is up to twice the
 /// budget. Where a few pages are hot, that is too much, and is found out soon.
 const FIRST: u32 = WHOLE * 75 / 100;
-/// Between these: pages that are used need frames, and so does what waits to be written.
-const LEAST: u32 = WHOLE * 10 / 100;
-const MOST: u32 = WHOLE * 85 / 100;
 /// The same where there is no room on devices.
 const MOST_ALONE: u32 = WHOLE * 90 / 100;
 /// How often it is looked at: whenever a part of the budget has left memory.
@@ -62,20 +58,9 @@ const PERIODS: u64 = 4;
 /// What is counted of the past, in periods: so few that a step is not taken again for what led to
 /// the last.
 const REMEMBERED: u64 = 2;
-/// How many reads of devices a step's worth of frames must save for a step up, as a part of these
-/// frames; and what is read of devices at all, for that to count.
-const READS_LEAST: f64 = 1.0 / 8.0;
 /// How full the tier must be for it to take more, in percent of what it may: below that it has room
 /// as it is.
 pub const FULL_PERCENT: usize = 85;
-/// How much more must be saved than lost, so that chance does not move the size, or change the
-/// codec, to and fro.
-const MARGIN: f64 = 1.25;
-/// What packing a page counts, of the time that unpacking one for a fault takes: it is mostly done
-/// by another thread.
-const PACKING: f64 = 0.5;
-/// What a page is taken to cost that is read from a device, where none was lately.
-const DEVICE_NS: f64 = 100_000.0;
 
 /// How long pages took to bring in, all together.
 #[derive(Debug, Default)]
@@ -213,73 +198,6 @@ impl TierSize {
         self.now.store(next, Relaxed);
         next != now
     }
-}
-
-/// What is known of the time that is remembered.
-#[derive(Debug)]
-pub(super) struct Past {
-    curve: Curve,
-    copies: CopyFates,
-    costs: Costs,
-    /// Pages that came back from the tier.
-    unpacked: f64,
-    /// Pages that have left memory, in all.
-    left: u64,
-}
-
-impl Past {
-    /// Pages that came back from the compressed tier, and those that left and had to be packed.
-    fn packing(&self) -> (f64, f64) {
-        (self.unpacked, (self.curve.left - self.copies.kept).max(0.0))
-    }
-
-    /// What a page takes more that is read from a device than one that is compressed, with a `step`
-    /// of frames to compare with, and whether so many are read that this was measured.
-    fn read_ns(&self, step: f64) -> (f64, bool) {
-        let Costs { compressed_ns, device_ns, device_reads } = self.costs;
-        let reads = device_reads >= READS_LEAST * step;
-        ((if reads { device_ns } else { DEVICE_NS } - compressed_ns).max(0.0), reads)
-    }
-}
-
-/// How things stand.
-#[derive(Clone, Copy, Debug)]
-pub struct Tiers {
-    /// Frames of the budget, and those of the compressed tier.
-    pub budget: u64,
-    pub frames: u64,
-    /// What is compressed.
-    pub pages: u64,
-    /// Whether the tier takes what it may; and whether it was full, and takes no pages yet.
-    pub is_full: bool,
-    pub was_full: bool,
-    /// Whether devices have room.
-    pub has_devices: bool,
-}
-
-impl Tiers {
-    /// How many frames the size goes at a time.
-    fn step(&self) -> f64 {
-        (self.budget * u64::from(STEP) / u64::from(WHOLE)) as f64
-    }
-}
-
-/// What a page takes to bring in.
-#[derive(Clone, Copy, Debug)]
-struct Costs {
-    compressed_ns: f64,
-    device_ns: f64,
-    /// Pages that were read from devices.
-    device_reads: f64,
-}
-
-/// What became of the copies of pages that were in memory, in the time that is remembered.
-#[derive(Clone, Copy, Debug)]
-struct CopyFates {
-    /// Pages that left by their copies.
-    kept: f64,
-    /// Those that came in, or lost their copies, when there was no room.
-    unkept: f64,
 }
 
 #[cfg(test)]

@@ -24,9 +24,10 @@
 //! Chunks of one frame would be better by a little, but each that comes back costs a flush (20 us
 //! where the process runs on several processors), for two or three objects.
 
-use super::OBJECT_BYTES_MAX;
 use crate::units::PAGE_SIZE;
 
+/// The longest object.
+pub const OBJECT_BYTES_MAX: usize = PAGE_SIZE;
 /// The smallest chunk is of `2^2` frames, 16 KiB: ten objects of the mean length share the cost of
 /// its coming and going.
 pub(super) const ORDER_MIN: u8 = 2;

@@ -1,9 +1,13 @@
 //! Names of stored objects.
 
-use super::class::{OBJECTS_MAX, ORDER_MIN};
-use super::{OBJECT_BYTES_MAX, first_frame};
+use super::class::{OBJECT_BYTES_MAX, OBJECTS_MAX, ORDER_MIN};
 use crate::units::FrameId;
 use std::fmt;
+
+/// The first frame of the chunk of that number.
+pub fn first_frame(chunk: u32) -> FrameId {
+    FrameId(chunk << ORDER_MIN)
+}
 
 /// Names a stored object. Whoever holds it owns the object: it alone frees it, once, and nobody may
 /// load it later.

@@ -1,7 +1,6 @@
 //! What is kept with each object, at the end of its place.
 
-use super::OBJECT_BYTES_MAX;
-use super::class::TRAILER_BYTES;
+use super::class::{OBJECT_BYTES_MAX, TRAILER_BYTES};
 
 /// Owner, length and checksum of an object. A trailer lies at the end of the object's place, so
 /// that it is found without knowing the length.

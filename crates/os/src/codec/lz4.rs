@@ -2,7 +2,7 @@
 //!
 //! The C library and not a Rust port: it decodes faster, and decoding lies on the path of a fault.
 
-use super::CorruptPage;
+use super::corrupt::CorruptPage;
 use crate::table::ZeroTable;
 use crate::units::{Errno, PAGE_SIZE};
 use std::ffi::{c_char, c_int, c_void};

@@ -4,7 +4,7 @@
 //! the workspace is too small. They take less than 2 KiB of stack. Frames have no magic number and
 //! no checksum: three bytes beside the data.
 
-use super::CorruptPage;
+use super::corrupt::CorruptPage;
 use crate::table::ZeroTable;
 use crate::units::{Errno, PAGE_SIZE};
 use std::ffi::c_int;

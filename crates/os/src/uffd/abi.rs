@@ -19,7 +19,6 @@ pub const UFFDIO_UNREGISTER: u64 = ioctl_number(2, 0x01, size_of::<UffdRange>())
 pub const UFFDIO_WAKE: u64 = ioctl_number(2, 0x02, size_of::<UffdRange>());
 /// The request that installs copies, described by a [`Transfer`].
 pub const UFFDIO_COPY: u64 = ioctl_number(3, 0x03, size_of::<Transfer>());
-pub const UFFDIO_ZEROPAGE: u64 = ioctl_number(3, 0x04, size_of::<Fill>());
 /// The request that moves pages, described by a [`Transfer`].
 pub const UFFDIO_MOVE: u64 = ioctl_number(3, 0x05, size_of::<Transfer>());
 pub const UFFDIO_WRITEPROTECT: u64 = ioctl_number(3, 0x06, size_of::<WriteProtect>());
@@ -143,7 +142,7 @@ pub struct Transfer {
     pub done: i64,
 }
 
-/// struct uffdio_zeropage and struct uffdio_poison.
+/// struct uffdio_poison.
 #[repr(C)]
 pub struct Fill {
     pub range: UffdRange,

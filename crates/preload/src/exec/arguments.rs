@@ -1,11 +1,13 @@
 //! What a program is executed with, as the caller has it: counted, measured and copied.
 
-use super::environment::STRING_MAX;
 use crate::memory::copies::ThreadCopies;
 use crate::memory::strings::{Strings, each, environ};
 use crate::{memory, pool};
-use overspill_os::Errno;
+use overspill_os::{Errno, PAGE_SIZE};
 use std::ffi::CStr;
+
+/// Longest string that the kernel takes (MAX_ARG_STRLEN).
+pub const STRING_MAX: usize = 32 * PAGE_SIZE;
 
 /// The arguments of a program: an array, or those of a function, the first five of which are in one
 /// place and the rest in another.

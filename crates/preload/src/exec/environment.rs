@@ -18,6 +18,7 @@
 //!
 //! Context: the child of a vfork too. So nothing is allocated, and no lock is taken.
 
+use super::arguments::STRING_MAX;
 use super::file::Executed;
 use crate::memory::strings::{Strings, each, environ};
 use crate::sys::real;
@@ -31,8 +32,6 @@ const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// What LD_PRELOAD was before the library was added: the whole variable, nothing where there was
 /// none.
 const BEFORE: &[u8] = b"OVERSPILL_JOB_PRELOAD=";
-/// Longest string that the kernel takes (MAX_ARG_STRLEN).
-pub const STRING_MAX: usize = 32 * PAGE_SIZE;
 
 /// What leads to the job of this process.
 struct JobVariables {

@@ -9,7 +9,7 @@
 //!
 //! Two requests at once may both be admitted to the last bytes.
 
-use super::{UNLIMITED, of_process};
+use super::told::{UNLIMITED, of_process};
 use crate::pool;
 use overspill_os::{Errno, confined};
 use std::sync::OnceLock;

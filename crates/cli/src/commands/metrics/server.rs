@@ -152,10 +152,17 @@ fn check_free(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// A name in the same directory for what is to be called `path` when it is whole. Collectors of
+/// metrics pass it over, for its ending.
+pub fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}", std::process::id()))
+}
+
 /// A socket for this user alone, which has its name when it listens. One that was left behind by a
 /// command that was killed goes.
 fn bind(path: &Path) -> io::Result<UnixListener> {
-    let unnamed = super::beside(path);
+    let unnamed = beside(path);
     let _ = fs::remove_file(&unnamed);
     let listener = UnixListener::bind(&unnamed)?;
     let named = fs::set_permissions(&unnamed, Permissions::from_mode(0o600))

@@ -1,55 +1,22 @@
 //! The screen: a line about all jobs, the jobs or one of them ([`jobs`], [`job`]), and a line of
 //! keys, or of what somebody is asked.
 
+mod cells;
 mod job;
 mod jobs;
 
 use super::app::{App, Prompt};
 use super::bars::Marks;
-use super::watched::Watched;
 use crate::control::protocol::SwapDevice;
 use crate::report::printable;
-use overspill::stats::Counter;
-use overspill::units::Bytes;
+pub use cells::Theme;
+use cells::{columns, cut};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::style::Stylize;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget};
-use std::time::Duration;
-
-/// Percent of the time without anything getting on from which it is worth a look, and from which it
-/// is bad.
-const STALLED: [f64; 2] = [10.0, 50.0];
-
-/// How it is drawn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Theme {
-    /// Whether with colours.
-    pub colours: bool,
-    /// What graphs are drawn with.
-    pub marks: Marks,
-}
-
-impl Theme {
-    fn head(self) -> Style {
-        Style::new().add_modifier(Modifier::REVERSED)
-    }
-
-    fn colour(self, colour: Color) -> Style {
-        if self.colours { Style::new().fg(colour) } else { Style::new() }
-    }
-
-    /// By how bad it is that nothing got on for so many percent of the time.
-    fn stalled(self, percent: f64) -> Style {
-        match percent {
-            percent if percent >= STALLED[1] => self.colour(Color::Red).bold(),
-            percent if percent >= STALLED[0] => self.colour(Color::Yellow),
-            _ => Style::new(),
-        }
-    }
-}
 
 /// Draws all of it.
 pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme) {
@@ -140,81 +107,17 @@ fn ends(left: &str, right: &str, width: usize) -> String {
     cut(&format!("{left}{}{right}", " ".repeat(gap)), width)
 }
 
-fn columns(text: &str) -> usize {
-    Line::raw(text).width()
-}
-
-/// Text in so many columns at most.
-fn cut(text: &str, width: usize) -> String {
-    let mut kept = String::new();
-    for letter in text.chars() {
-        kept.push(letter);
-        if columns(&kept) > width {
-            kept.pop();
-            break;
-        }
-    }
-    kept
-}
-
-/// Text in exactly so many columns, cut or filled up behind it.
-fn cell(text: &str, width: usize) -> String {
-    let text = cut(text, width);
-    let gap = width.saturating_sub(columns(&text));
-    text + &" ".repeat(gap)
-}
-
-/// A figure with so many digits as it takes, or thousands of it.
-fn count(n: f64) -> String {
-    match n {
-        n if n < 99_999.5 => format!("{n:.0}"),
-        n if n < 99_999_500.0 => format!("{:.0}k", n / 1e3),
-        _ => format!("{:.0}M", n / 1e6),
-    }
-}
-
-fn size(bytes: u64) -> String {
-    Bytes(bytes).to_string()
-}
-
-fn clock(time: Duration) -> String {
-    let seconds = time.as_secs();
-    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    if hours > 0 {
-        format!("{hours}:{minutes:02}:{seconds:02}")
-    } else {
-        format!("{minutes}:{seconds:02}")
-    }
-}
-
-/// Graphs of a job over the last minutes.
-fn graphs(job: &Watched, theme: Theme, width: usize) -> Vec<Line<'static>> {
-    const LABEL: usize = 22;
-    let room = width.saturating_sub(LABEL).min(150);
-    let faults = job.history.columns(room, |point| point.faults);
-    let most = faults.iter().copied().fold(0.0, f64::max);
-    let [_, stalled] = job.sample.stalled_percent();
-    let graph = |label: String, style, values: Vec<f64>, highest| {
-        let label = Span::styled(cell(&label, LABEL), style);
-        Line::from(vec![label, Span::raw(theme.marks.graph(values, highest))])
-    };
-    let used = job.history.columns(room, |point| point.used);
-    let stalls = job.history.columns(room, |point| point.stalled);
-    let rate = job.sample.rate(Counter::PgFault);
-    vec![
-        graph(format!("in use     {:>7.0} %", job.used() * 100.0), Style::new(), used, 1.0),
-        graph(format!("faults     {:>7}/s", count(rate)), Style::new(), faults, most),
-        graph(format!("stalled    {stalled:>7.0} %"), theme.stalled(stalled), stalls, 100.0),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::app::Key;
     use super::super::app::tests::{app, look};
+    use super::cells::{cell, clock, count};
     use super::*;
+    use crate::commands::top::watched::Watched;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use ratatui::style::Color;
+    use std::time::Duration;
 
     const PLAIN: Theme = Theme { colours: false, marks: Marks::ASCII };
 

@@ -1,6 +1,6 @@
 //! The devices that a job has, told by its list and by what its processes keep in their tables.
 
-use super::{InUse, Processes};
+use super::seen::{InUse, Processes};
 use crate::control::protocol::SwapDevice;
 use overspill::config::SwapSpec;
 use overspill::stats::{DeviceKind, DeviceSnapshot, Snapshot};

@@ -1,5 +1,5 @@
 use super::*;
-use overspill::stats::{DeviceFigure, DeviceIdentity, DeviceKind, Stats};
+use overspill::stats::{DeviceFigure, DeviceIdentity, DeviceKind, Stats, SwapsOutcome};
 use overspill::units::Uuid;
 use std::path::{Path, PathBuf};
 

@@ -2,7 +2,6 @@
 //! that is stretched, and what is written stands beside it, in letters of one size.
 
 use super::super::report::{Point, Report};
-use super::line;
 use overspill::units::Bytes;
 use std::fmt::Write;
 
@@ -15,6 +14,11 @@ const MIDDLE: f64 = 0.4;
 
 /// A curve: its class, what it is called, and how high it is at a point.
 pub type Curve = (&'static str, &'static str, fn(&Point) -> f64);
+
+/// Adds a line to a text.
+pub fn line(text: &mut String, line: &str) {
+    writeln!(text, "{line}").expect("strings take everything");
+}
 
 /// What a picture shows.
 pub struct Chart<'a> {

@@ -7,13 +7,13 @@
 //! beyond as many pages as the tier holds, up to as many as it would. What the codecs make of a
 //! page, and how long that takes them, is known from one page in [`TRIAL`], which is packed by all.
 //!
-//! A program that fills its memory does not tell yet what it will come back to. When that does not
+//! While a program still fills its memory, refaults do not predict reuse. When its pages do not
 //! fit, each page is taken to come back once in two times, until enough have left for the curve to
 //! tell.
 //!
 //! Looked at where the size is, and as often; and when the tier is full. No locks.
 
-use super::{DEVICE_NS, MARGIN, PACKING, Past, Tiers};
+use super::terms::{DEVICE_NS, MARGIN, PACKING, Past, Tiers};
 use crate::units::PAGE_SIZE;
 use crate::workingset::settings::CODECS_MAX;
 use overspill_os::codec::Compressor;

@@ -1,10 +1,10 @@
 //! What a step of frames is worth to pages as they are, and to the compressed tier: a step up or
 //! down, by the curve of refaults and by what they have taken.
 
-use super::{LEAST, MARGIN, PACKING, Past, READS_LEAST, STEP, Tiers, WHOLE};
+use super::terms::{LEAST, MARGIN, PACKING, Past, READS_LEAST, STEP, Tiers, WHOLE};
 
-/// It stays at least here while devices are not read and a smaller one would make them be: a
-/// program that fills its memory does not tell yet what it will come back to.
+/// The tier stays at least this large while devices are not read, and a smaller one would cause
+/// such reads. While a program still fills its memory, refaults do not predict reuse.
 const UNREAD: u32 = WHOLE * 65 / 100;
 /// How many refaults must be near for a step down, as a part of its frames (as [`READS_LEAST`] for
 /// one up). Where accesses are spread evenly over more than twice the budget, fewer are; and a page
@@ -145,8 +145,8 @@ impl Trade<'_> {
                 curve.within_or_all(pages) - curve.within_or_all(pages - self.pages_of(frames));
             let smaller_ns = nearer * self.read_ns + repacked * self.packing_ns();
             let lost_ns = smaller_ns + larger_ns;
-            // It is a loop where most of what has left is back so soon: who fills memory does not
-            // tell yet what it will come back to.
+            // It is a loop where most of what has left is back so soon. While a program still fills
+            // its memory, refaults do not predict reuse.
             near >= MOSTLY * curve.left
                 && near >= NEAR_LEAST * frames
                 && self.as_they_are_ns(near) > margin * lost_ns

@@ -1,7 +1,7 @@
 //! One job: its memory, its waiting, its faults by where pages came from, its devices, its
 //! processes.
 
-use super::{Theme, cell, clock, count, cut, graphs, size};
+use super::cells::{Theme, cell, clock, count, cut, graphs, size};
 use crate::commands::top::app::App;
 use crate::commands::top::watched::Watched;
 use crate::report::{duration, printable};

@@ -1,6 +1,6 @@
 //! The jobs, a line each, and the last minutes of the one that is marked.
 
-use super::{Theme, cell, count, cut, graphs, size};
+use super::cells::{Theme, cell, count, cut, graphs, size};
 use crate::commands::top::app::App;
 use crate::commands::top::watched::Watched;
 use overspill::stats::Counter;
