@@ -169,6 +169,27 @@ mod tests {
         assert_eq!((flags(own.base).contains(" lo"), own[0]), (locked, 7));
     }
 
+    /// A page that is mapped twice, so that what is left of it can be looked at.
+    #[test]
+    fn what_is_given_back_is_overwritten() {
+        let file = rustix::fs::memfd_create("twice", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, PAGE_SIZE as u64).unwrap();
+        let map = || {
+            // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+            unsafe {
+                mm::mmap(std::ptr::null_mut(), PAGE_SIZE, ACCESS, MapFlags::SHARED, &file, 0)
+                    .unwrap() as usize
+            }
+        };
+        let (base, seen) = (map(), map());
+        // SAFETY: the page stays mapped, and any bytes are some.
+        let bytes = || unsafe { std::ptr::read_volatile(seen as *const [u8; PAGE_SIZE]) };
+        let secret = Secret::new_in(Ok((base, false)), || Ok([7u8; 600])).unwrap();
+        assert_eq!((secret[599], bytes()[599]), (7, 7));
+        drop(secret);
+        assert!(bytes().iter().all(|byte| *byte == 0));
+    }
+
     #[test]
     fn what_cannot_be_made_is_no_secret() {
         assert!(matches!(Secret::<u64>::new(|| Err(Errno::AGAIN)), Err(Errno::AGAIN)));
