@@ -4,10 +4,9 @@
 //! maps on the program's thread then never becomes managed memory, and errno stays as it was. No
 //! locks of its own.
 
-use crate::image;
-use crate::probe;
 use crate::route::{self, Split};
 use crate::sys::keeping_errno;
+use crate::{image, probe};
 use overspill::config::{Config, Delivery};
 use overspill::{MapFlags, Pool};
 use overspill_os::directory::Directory;
@@ -82,7 +81,7 @@ pub fn reaches(start: usize, len: usize) -> bool {
 }
 
 /// Whether a call is stopped that is handed this address: what begins there is managed, or lies
-/// before an annex in its segment, or close to one.
+/// before an annex in its segment, or close to one. What reaches into an annex begins there too.
 #[inline]
 pub fn is_stopped(address: usize) -> bool {
     let first = |first: &AtomicUsize| first.load(Ordering::Relaxed);
@@ -90,12 +89,6 @@ pub fn is_stopped(address: usize) -> bool {
         (segment..annex.end.next_multiple_of(seccomp::UNIT)).contains(&address)
     };
     contains(address) || SEGMENTS.iter().map(first).zip(annexes()).any(is_close)
-}
-
-/// Whether the kernel is to have a copy of so many bytes.
-#[inline]
-pub fn is_copied(start: usize, len: usize) -> bool {
-    is_stopped(start) || reaches(start, len)
 }
 
 /// What is managed beside the window.
@@ -246,16 +239,7 @@ pub fn accessible(range: Range<usize>, access: KernelAccess) -> usize {
         return len;
     }
     if !contains(range.start) && is_stopped(range.start) {
-        // Beside an annex: as the kernel has it, up to where the annex begins.
-        let end = range.end;
-        let parts = split(range.clone());
-        let beside = range.start..if parts.inside.is_empty() { end } else { parts.inside.start };
-        let there = match access {
-            KernelAccess::Read => probe::readable(beside.start, beside.len()),
-            KernelAccess::Write => probe::writable(beside.start, beside.len()),
-        };
-        let goes_on = there == beside.len() && beside.end < end;
-        return there + if goes_on { accessible(beside.end..end, access) } else { 0 };
+        return accessible_beside(range, access);
     }
     let write = access == KernelAccess::Write;
     // Mostly that is known: then nothing is allocated, and errno stays.
@@ -263,6 +247,18 @@ pub fn accessible(range: Range<usize>, access: KernelAccess) -> usize {
         return range.len();
     }
     with(|pool| pool.accessible(range, write)).unwrap_or(0)
+}
+
+/// [`accessible`] of a range that begins beside an annex: as the kernel has it, up to the annex.
+fn accessible_beside(range: Range<usize>, access: KernelAccess) -> usize {
+    let inside = split(range.clone()).inside;
+    let first = if inside.is_empty() { range.end } else { inside.start };
+    let there = match access {
+        KernelAccess::Read => probe::readable(range.start, first - range.start),
+        KernelAccess::Write => probe::writable(range.start, first - range.start),
+    };
+    let goes_on = range.start + there == first && first < range.end;
+    there + if goes_on { accessible(first..range.end, access) } else { 0 }
 }
 
 /// [`accessible`] between the halves of the preparation of a fork, by the thread that forks.

@@ -125,8 +125,7 @@ struct Message {
 fn alignment(vector: *const iovec, count: usize) -> usize {
     let mut bytes = PAGE_SIZE;
     memory::for_each(vector as usize, count, |piece: iovec| {
-        let is_managed = pool::is_copied(piece.iov_base as usize, piece.iov_len);
-        let is_aligned = piece.iov_len >= DIRECT_MIN && is_managed;
+        let is_aligned = piece.iov_len >= DIRECT_MIN && pool::is_stopped(piece.iov_base as usize);
         bytes += if is_aligned { PAGE_SIZE } else { 0 };
     });
     bytes
@@ -181,7 +180,7 @@ fn is_usable(piece: &iovec, input: bool) -> bool {
         return false;
     };
     let access = if input { KernelAccess::Write } else { KernelAccess::Read };
-    !pool::is_copied(start, piece.iov_len) || pool::accessible(start..end, access) >= piece.iov_len
+    !pool::is_stopped(start) || pool::accessible(start..end, access) >= piece.iov_len
 }
 
 /// Copies the program's vector into the buffer; None where it is not one.
@@ -233,7 +232,7 @@ fn replace(
         if pool::is_stopped(start) && len == 0 {
             // Nothing is moved there, but the call would be stopped for the address.
             base = parts as usize;
-        } else if pool::is_copied(start, len) {
+        } else if pool::is_stopped(start) {
             let align = if aligned && len >= DIRECT_MIN { PAGE_SIZE } else { 1 };
             // Whole pages of a piece that does not fit, so that what follows is aligned as well.
             let room = buffer.rest().saturating_sub(PAGE_SIZE);

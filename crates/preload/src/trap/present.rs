@@ -57,14 +57,10 @@ pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
     record.tries.touch(|pages| {
         // Also what begins before an annex and reaches into it.
         for argument in arguments {
-            let len = (pages - 1) * PAGE_SIZE;
-            touch(
-                argument,
-                match pool::contains(argument) {
-                    true => len.min(pool::end_of(argument) - argument),
-                    false => len,
-                },
-            );
+            let most = (pages - 1) * PAGE_SIZE;
+            let is_managed = pool::contains(argument);
+            let end = if is_managed { pool::end_of(argument) } else { usize::MAX };
+            touch(argument, most.min(end - argument));
         }
         nested(record.number as i64, &arguments);
         if !is_first && follows(record.number as i64) {
@@ -120,7 +116,7 @@ fn nested(number: i64, arguments: &[usize; 6]) {
 fn touch_strings(array: usize) {
     // Reading a string makes it present.
     strings::each(array as strings::Strings)
-        .filter(|string| pool::is_copied(*string as usize, PAGE_SIZE))
+        .filter(|string| pool::is_stopped(*string as usize))
         .for_each(|string| {
             let _ = memory::string_len(string as usize, usize::MAX);
         });

@@ -210,12 +210,8 @@ fn len(argument: Argument, arguments: &[usize; 6]) -> Option<usize> {
 
 /// Those of a list that are managed.
 fn copies(list: &[Argument], arguments: &[usize; 6]) -> ArgumentList {
-    let is_managed = |argument: &&Argument| {
-        let at = arguments[argument.at];
-        pool::is_stopped(at) || len(**argument, arguments).is_some_and(|len| pool::reaches(at, len))
-    };
-    list.iter()
-        .filter(is_managed)
+    let managed = list.iter().filter(|argument| pool::is_stopped(arguments[argument.at]));
+    managed
         .map(|argument| {
             let is_writable = || usable(*argument, arguments, KernelAccess::Write).is_some();
             Argument { out: argument.out && (!argument.at_will || is_writable()), ..*argument }

@@ -21,7 +21,7 @@ pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option
     let single = iovec { iov_base: start as *mut _, iov_len: len };
     is_usable(&single, shape.input).then_some(())?;
     let parts = len > CHUNK && is_stream(fd);
-    let room = match pool::is_copied(start, len) {
+    let room = match pool::is_stopped(start) {
         true if parts => CHUNK,
         true => len,
         false => 0,
@@ -40,7 +40,7 @@ pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option
         // Where the length is not there the kernel says so, when it comes to that.
         if pool::is_stopped(address_len) && usable(address_len, size_of::<u32>(), true).is_none() {
             pending.timeout[1] = NOWHERE;
-        } else if (pool::is_copied(address, ADDRESS_MAX) || pool::is_stopped(address_len))
+        } else if (pool::is_stopped(address) || pool::is_stopped(address_len))
             && let Some(len) = memory::read::<u32>(address_len)
         {
             // The kernel writes how long the address is in place of how much room there is for it.
@@ -49,14 +49,13 @@ pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option
             unsafe { copy.write(len) };
             (pending.timeout[1], pending.room) = (copy as usize, len);
         }
-        let is_managed = pool::is_copied(address, (pending.room as usize).min(ADDRESS_MAX));
-        if is_managed && pending.timeout[1] == 0 {
+        if pool::is_stopped(address) && pending.timeout[1] == 0 {
             pending.timeout[0] = NOWHERE;
-        } else if is_managed {
+        } else if pool::is_stopped(address) {
             usable(address, (pending.room as usize).min(ADDRESS_MAX), true)?;
             pending.timeout[0] = buffer.array::<u8>(ADDRESS_MAX)? as usize;
         }
-    } else if pool::is_copied(address, ADDRESS_MAX) {
+    } else if pool::is_stopped(address) {
         let len = address_len as u32 as usize;
         if len > ADDRESS_MAX {
             return Some(Next::Result(failure(libc::EINVAL)));

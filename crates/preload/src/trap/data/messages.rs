@@ -40,7 +40,7 @@ impl Messages {
     /// The header of a message.
     fn header(&self, i: usize) -> Option<msghdr> {
         let at = self.at(i);
-        if pool::is_copied(at, self.each) {
+        if pool::is_stopped(at) {
             usable(at, self.each, true)?;
         }
         memory::read::<msghdr>(at)
@@ -92,13 +92,14 @@ impl Messages {
         let whole = copy_vector(buffer, before.msg_iov as usize, vectors, shape.input)?;
         let parts = buffer.array::<iovec>(vectors)?;
         let mut copy = before;
-        let name = before.msg_name as usize;
-        let len = (before.msg_namelen as usize).min(ADDRESS_MAX);
-        if pool::is_copied(name, len) {
+        if pool::is_stopped(before.msg_name as usize) {
+            let len = (before.msg_namelen as usize).min(ADDRESS_MAX);
+            let name = before.msg_name as usize;
             copy.msg_name = copy_block(buffer, name, len, ADDRESS_MAX, shape.input)? as *mut _;
         }
-        let (control, len) = (before.msg_control as usize, before.msg_controllen);
-        if pool::is_copied(control, len) {
+        if pool::is_stopped(before.msg_control as usize) {
+            let len = before.msg_controllen;
+            let control = before.msg_control as usize;
             copy.msg_control = copy_block(buffer, control, len, len, shape.input)? as *mut _;
         }
         let bytes = total(whole, vectors)?;
