@@ -39,7 +39,7 @@ mod tests;
 mod transfer;
 
 use crate::base::lockdep::Rank;
-use crate::base::sync::{RankedMutex, lock};
+use crate::base::sync::{RankedMutex, lock, point};
 use crate::device::list::{JobSwaps, ListedSwap};
 use crate::slot::{CLUSTER_BYTES, CLUSTER_SLOTS, Disk, SlotMap, SlotRun, SlotSettings};
 use crate::stats::Stats;
@@ -122,6 +122,9 @@ pub trait SlotTables: Send + Sync {
 
     /// Gives their memory back, of a device of which no slot is in use.
     fn forget(&self, device: usize);
+
+    /// Whether a slot of a device had compressed content since.
+    fn has_entries(&self, device: usize) -> bool;
 
     /// Bytes of them by slot.
     fn slot_bytes(&self, device: usize) -> u64;
@@ -413,6 +416,25 @@ impl SwapDevices {
     /// Slots in use on no device.
     pub fn used_in_memory(&self) -> u64 {
         self.in_memory.as_ref().map_or(0, |slots| slots.counts().used)
+    }
+
+    /// Whether none of those has anything to be kept.
+    fn is_memory_unused(&self) -> bool {
+        let counts = self.in_memory.as_ref().map(SlotMap::counts);
+        counts.is_none_or(|counts| counts.used == 0 && counts.sealed == 0)
+    }
+
+    /// Whether something is kept by slot of those on no device, and nobody needs it.
+    pub fn keeps_unused(&self) -> bool {
+        self.tables.has_entries(SlotId::IN_MEMORY) && self.is_memory_unused()
+    }
+
+    /// Gives the memory of that back. Nobody takes a slot meanwhile.
+    pub fn forget_unused(&self) {
+        if self.is_memory_unused() {
+            point();
+            self.tables.forget(SlotId::IN_MEMORY);
+        }
     }
 
     /// Bytes of what is kept by slot and by cluster, of all clusters of which slots were ever in

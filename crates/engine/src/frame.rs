@@ -85,6 +85,8 @@ pub struct FrameAllocator {
     /// more of them.
     charged: AtomicU64,
     promised: AtomicU64,
+    /// Frames handed out when the tables were trimmed last.
+    trimmed: AtomicU64,
     settings: FrameSettings,
     stats: Stats,
 }
@@ -138,6 +140,7 @@ impl FrameAllocator {
             shared: AtomicU64::new(0),
             charged: AtomicU64::new(0),
             promised: AtomicU64::new(0),
+            trimmed: AtomicU64::new(0),
             topology,
             settings,
             stats,
@@ -474,6 +477,17 @@ impl FrameAllocator {
         self.zones.iter().for_each(|cell| {
             cell.zone.inspect().merge_parked();
         });
+    }
+
+    /// Gives back the memory of cells of frames that are free, where others are in use than at the
+    /// last call. For a process at rest.
+    pub fn trim(&self) {
+        let used = self.handed_out();
+        if self.trimmed.swap(used, Relaxed) != used {
+            self.drain();
+            self.zones.iter().for_each(|cell| cell.zone.inspect().trim());
+            self.trimmed.store(self.handed_out(), Relaxed);
+        }
     }
 
     /// Gives back what processors kept for a burst that is over. To be called now and then.

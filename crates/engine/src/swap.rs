@@ -152,6 +152,10 @@ impl SlotTables for Tables {
         self.zswap.forget(device);
     }
 
+    fn has_entries(&self, device: usize) -> bool {
+        self.zswap.had_entries(device)
+    }
+
     fn slot_bytes(&self, device: usize) -> u64 {
         let zswap = if self.zswap.had_entries(device) { Zswap::SLOT_BYTES } else { 0 };
         SlotIndex::SLOT_BYTES + zswap

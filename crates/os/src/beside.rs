@@ -71,7 +71,7 @@ pub use self::nap::Nap;
 pub use self::orphans::reap_orphans;
 pub use self::stack::forget_stack;
 pub use self::storage::prepare;
-pub(crate) use self::storage::{CONTROL_BYTES, bytes as storage_bytes, write_storage};
+pub(crate) use self::storage::{bytes as storage_bytes, control_bytes, write_storage};
 pub(crate) use self::thread::spawn;
 pub use crate::engine_thread::EngineThread;
 pub use crate::process::{is_here, is_used, program, sibling};

@@ -14,7 +14,7 @@
 //! No locks: entries of a table are claimed one by one, and found free again when their threads
 //! have ended.
 
-use crate::beside::{CONTROL_BYTES, storage_bytes, write_storage};
+use crate::beside::{control_bytes, storage_bytes, write_storage};
 use crate::pointer::{BYTES, START, Words, set_words, words};
 use crate::signal::change_mask;
 use crate::units::{Errno, PAGE_SIZE, check};
@@ -94,7 +94,12 @@ unsafe extern "C" {
 
 /// Bytes of an entry: the storage, the control block, and its words.
 fn entry_bytes() -> usize {
-    storage_bytes() + CONTROL_BYTES + PAGE_SIZE
+    words_at() + PAGE_SIZE
+}
+
+/// Where in an entry its words begin: a page, behind the control block.
+fn words_at() -> usize {
+    (storage_bytes() + control_bytes()).next_multiple_of(PAGE_SIZE)
 }
 
 /// Claims an entry and makes its memory; its number in the table, and its words.
@@ -114,7 +119,7 @@ fn claim() -> Result<(usize, usize), Errno> {
     let start = START.load(Relaxed) + at * entry_bytes();
     let made = vm::protect(start..start + entry_bytes(), vm::Prot::READ_WRITE);
     made.inspect_err(|_| NUMBERS[at].store(0, Release))?;
-    Ok((at, start + storage_bytes() + CONTROL_BYTES))
+    Ok((at, start + words_at()))
 }
 
 /// Whether nobody has this number: no thread of the process, nor of another one that shares its
@@ -215,7 +220,7 @@ impl Begun {
     /// Where there is no memory for it, or there are too many.
     pub fn new(make_stack: impl FnOnce() -> Option<usize>) -> Result<Begun, Errno> {
         let (at, place) = claim()?;
-        let own = place - CONTROL_BYTES;
+        let own = place - control_bytes();
         // SAFETY: the entry is the new thread's alone.
         let words = unsafe {
             write_storage(own);

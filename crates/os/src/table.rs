@@ -6,7 +6,7 @@ use rustix::fd::BorrowedFd;
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Types of which all bytes zero are a value, and every byte pattern is one.
@@ -58,6 +58,20 @@ impl<T: Plain> ZeroTable<T> {
     /// Size of the mapping: the kernel refuses an empty one.
     fn bytes(len: usize) -> usize {
         (len * size_of::<T>()).max(1)
+    }
+}
+
+impl ZeroTable<AtomicU64> {
+    /// Gives back the memory of the whole pages in a part that says nothing any more: each of its
+    /// words is as it was, or zero.
+    pub fn release(&self, part: Range<usize>) {
+        let at = |index: usize| self.base + index * size_of::<AtomicU64>();
+        assert!(part.end <= self.len, "{part:?} of {} words", self.len);
+        let pages = at(part.start).next_multiple_of(PAGE_SIZE)..at(part.end) & !(PAGE_SIZE - 1);
+        if !pages.is_empty() {
+            // Where that fails they keep their memory.
+            let _ = vm::advise(pages, vm::MADV_DONTNEED);
+        }
     }
 }
 

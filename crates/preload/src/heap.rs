@@ -184,26 +184,30 @@ pub unsafe fn free(block: *mut u8) {
 /// Gives back the memory of free blocks, as far as they are large.
 pub fn trim() {
     const SIZES: [usize; 6] = [256 << 10, 128 << 10, 64 << 10, 32 << 10, 16 << 10, 8 << 10];
-    let mut blocks = [(std::ptr::null_mut(), 0); 16];
+    let mut blocks = [(std::ptr::null_mut::<u8>(), 0); 64];
     let mut count = 0;
-    // 1. They are taken, as far as there are some without more memory.
-    for size in SIZES {
-        while count < blocks.len() {
-            let block = alloc_within(size, HEADER_BYTES, used());
-            if block.is_null() {
-                break;
+    with_heap(used(), |heap| {
+        // 1. They are taken, as far as there are some without more memory.
+        for size in SIZES {
+            while count < blocks.len() {
+                // SAFETY: the alignment is a power of two.
+                let block = unsafe { heap.malloc(size, PAGE_SIZE) };
+                if block.is_null() {
+                    break;
+                }
+                (blocks[count], count) = ((block, size), count + 1);
             }
-            (blocks[count], count) = ((block, size), count + 1);
         }
-    }
-    // 2. Their pages are nobody's else; those that they share with others stay.
-    for (block, size) in &blocks[..count] {
-        let start = (*block as usize).next_multiple_of(PAGE_SIZE);
-        let end = (*block as usize + size) / PAGE_SIZE * PAGE_SIZE;
-        let _ = vm::advise(start..end, vm::MADV_DONTNEED);
-        // SAFETY: a live block of ours, which nobody uses.
-        unsafe { free(*block) };
-    }
+        // 2. Their pages are nobody's once they are free again, but for the first, in which
+        //    dlmalloc may keep where other free blocks are.
+        let blocks = &blocks[..count];
+        // SAFETY: live blocks of ours, which nobody uses.
+        blocks.iter().for_each(|(block, size)| unsafe { heap.free(*block, *size, PAGE_SIZE) });
+        for (block, size) in blocks {
+            let start = *block as usize;
+            let _ = vm::advise(start + PAGE_SIZE..start + size, vm::MADV_DONTNEED);
+        }
+    });
 }
 
 /// Takes the heap's lock for the time of a fork.

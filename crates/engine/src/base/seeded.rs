@@ -76,6 +76,8 @@ pub enum Bug {
     FreedClaimed,
     /// The run is given back as a whole, when of one of its slots the page was given up.
     WholeRunFreed,
+    /// What is kept by slot is given back while slots come into use.
+    ForgottenInUse,
     /// What was read ahead while its page was being stored is taken for the page.
     FrameTrusted,
     /// Who looked before the device was retired takes a slot after that.

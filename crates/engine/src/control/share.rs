@@ -467,6 +467,8 @@ impl<B: Backing> Control<B> {
             if doing.unmanaged.has_settled(is_at_rest) {
                 rest::come_to_rest();
                 self.measure_at_rest(&mut doing.unmanaged);
+                // What measuring has used.
+                rest::come_to_rest();
             } else if doing.unmanaged.is_due(doing.done.worked) {
                 self.measure_unmanaged(&mut doing.unmanaged);
             } else if doing.unmanaged.is_due_again(doing.members) {

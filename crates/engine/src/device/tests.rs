@@ -53,6 +53,10 @@ impl SlotTables for NoTables {
 
     fn forget(&self, _: usize) {}
 
+    fn has_entries(&self, _: usize) -> bool {
+        false
+    }
+
     fn slot_bytes(&self, _: usize) -> u64 {
         0
     }

@@ -1,12 +1,14 @@
 //! What the engine does ahead of need, and the threads that do it.
 
 use crate::base::psi::PUBLISH_EVERY;
+use crate::base::seeded::{Bug, is_seeded};
 use crate::base::wake::NAP;
 use crate::config::Delivery;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::memory::lease::Growth;
 use crate::reclaim::Reclaimer;
+use overspill_os::backing::Backing;
 use overspill_os::beside::{self, EngineThread, Nap};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -50,6 +52,9 @@ impl Engine {
                 + self.control.reclaim_on_request()
                 + self.control.follow_advice();
             if done == 0 && (reclaims || !self.has_to_reclaim()) {
+                if self.control.sharing.is_at_rest() {
+                    self.forget_slots();
+                }
                 self.nap();
             }
         }
@@ -104,11 +109,12 @@ impl Engine {
         0
     }
 
-    /// A process at rest needs no buffers.
+    /// A process at rest needs no buffers, and no tables of what it does not have.
     fn trim_at_rest(&self) {
         if self.control.sharing.is_at_rest() {
             self.reclaim.trim();
             self.fault.trim();
+            self.memory.budget().trim();
         }
     }
 
@@ -197,5 +203,18 @@ impl Engine {
         let sibling = beside::sibling().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
         self.stats.set_engine(sibling);
         Ok(())
+    }
+}
+
+impl<B: Backing> Engine<B> {
+    /// Gives back the tables of slots in memory once none is in use. They come into use inside of
+    /// the gate only.
+    pub(super) fn forget_slots(&self) {
+        let (devices, gate) = (&self.swap.devices, &self.base.gates.reclaim);
+        if devices.keeps_unused() {
+            let still = (!is_seeded(Bug::ForgottenInUse)).then(|| gate.close());
+            devices.forget_unused();
+            still.into_iter().for_each(|()| gate.open());
+        }
     }
 }

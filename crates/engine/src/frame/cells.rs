@@ -16,7 +16,7 @@
 
 use crate::units::{FrameId, PageIndex, SlotId};
 use overspill_os::{Errno, table::ZeroTable};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -82,6 +82,12 @@ impl FrameCells {
     /// How many frames they are for.
     pub fn frames(&self) -> usize {
         self.0.len() / FRAME_WORDS
+    }
+
+    /// Gives back the memory of cells that say nothing any more.
+    pub fn release(&self, frames: Range<u32>) {
+        let [start, end] = [frames.start, frames.end].map(|frame| frame as usize * FRAME_WORDS);
+        self.0.release(start..end);
     }
 
     fn link_word(&self, frame: u32) -> &AtomicU64 {

@@ -17,6 +17,9 @@ pub const LIST_ORDER_MAX: u8 = 6;
 /// the hold of about 3 us, and on the stack that a picked batch takes (1 KiB).
 pub const HOLD_BLOCKS: usize = 128;
 
+/// How many times the room that is needed a list keeps before it gives room back.
+const ROOM_SPARE: usize = 4;
+
 const LISTS: usize = Mobility::LISTED * (LIST_ORDER_MAX as usize + 1);
 
 /// How many frames a processor keeps.
@@ -128,13 +131,17 @@ impl CpuLists {
     }
 
     /// Makes room for what they may hold by their marks, so that nothing is allocated when frames
-    /// come: what is kept at most, half of it taken at once, and a block that is taken apart.
+    /// come: what is kept at most, half of it taken at once, and a block that is taken apart. Gives
+    /// back what is far too much.
     fn reserve(&mut self) {
         let most = self.marks.high_max.max(self.marks.batch);
         let frames = (most + most / 2 + (1 << LIST_ORDER_MAX)) as usize;
         for (list, blocks) in self.lists.iter_mut().enumerate() {
             let room = (frames >> (list % (LIST_ORDER_MAX as usize + 1))) + 1;
             blocks.reserve_exact(room.saturating_sub(blocks.len()));
+            if blocks.capacity() > ROOM_SPARE * room {
+                blocks.shrink_to(room);
+            }
         }
     }
 

@@ -52,6 +52,7 @@ impl FrameAllocator {
         for cell in &self.zones {
             let frames = cell.zone.inspect().shrink();
             if !frames.is_empty() {
+                self.cells.release(frames.clone());
                 close(frames);
             }
         }

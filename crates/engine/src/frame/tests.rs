@@ -1,6 +1,8 @@
 //! The allocator against a model that knows of each frame only whether it is handed out.
 
 use super::*;
+use crate::frame::cells::Owner;
+use crate::units::PageIndex;
 use proptest::prelude::*;
 use std::sync::atomic::AtomicBool;
 
@@ -19,6 +21,7 @@ enum Op {
     FreeMany(usize),
     Drain,
     Decay,
+    Trim,
     /// Change the limit only, as a fork does.
     Limit(u64),
     /// Change the budget and the arena.
@@ -36,6 +39,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         3 => (0usize..200).prop_map(Op::FreeMany),
         1 => Just(Op::Drain),
         1 => Just(Op::Decay),
+        1 => Just(Op::Trim),
         1 => (0..2 * LIMIT).prop_map(Op::Limit),
         1 => (0..2 * LIMIT).prop_map(Op::Resize),
         1 => Just(Op::GiveUp),
@@ -84,8 +88,13 @@ impl Model {
         Model { used: vec![false; allocator.frames_max()], owned: Vec::new() }
     }
 
-    fn take(&mut self, frame: FrameId, order: u8) {
+    /// Its cells are the owner's now.
+    fn take(&mut self, allocator: &FrameAllocator, frame: FrameId, order: u8) {
         let at = frame.0 as usize;
+        for frame in frame.0..frame.0 + (1 << order) {
+            let owner = Owner::Page(PageIndex(frame as usize + 1));
+            allocator.cells().set_owner(FrameId(frame), owner);
+        }
         assert_eq!(at % (1 << order), 0);
         for used in &mut self.used[at..at + (1 << order)] {
             assert!(!std::mem::replace(used, true), "handed out twice");
@@ -93,8 +102,13 @@ impl Model {
         self.owned.push((frame, order));
     }
 
-    fn give(&mut self, frame: FrameId, order: u8) {
+    /// They were until now.
+    fn give(&mut self, allocator: &FrameAllocator, frame: FrameId, order: u8) {
         let at = frame.0 as usize;
+        for frame in frame.0..frame.0 + (1 << order) {
+            let owner = allocator.cells().disown(FrameId(frame));
+            assert_eq!(owner, Some(Owner::Page(PageIndex(frame as usize + 1))));
+        }
         self.used[at..at + (1 << order)].fill(false);
     }
 
@@ -135,8 +149,8 @@ impl Driver {
             Op::Free(_) | Op::FreeInParts(_) if model.owned.is_empty() => {}
             Op::Free(at) => {
                 let (frame, order) = model.owned.swap_remove(at % model.owned.len());
+                model.give(allocator, frame, order);
                 allocator.free(frame, order);
-                model.give(frame, order);
             }
             Op::FreeInParts(at) => self.free_in_parts(at),
             Op::FreeMany(want) => self.free_many(want),
@@ -145,6 +159,7 @@ impl Driver {
                 assert_eq!(allocator.used(), model.count(), "a drain leaves nothing in the lists");
             }
             Op::Decay => allocator.decay(),
+            Op::Trim => allocator.trim(),
             Op::Limit(pages) => allocator.set_limit(pages),
             Op::Resize(pages) => {
                 allocator.set_limit(pages);
@@ -163,7 +178,7 @@ impl Driver {
         let answer = allocator.alloc(order, mobility, need);
         if let Some(frame) = answer {
             assert!(!allocator.is_isolated(frame), "handed out of an isolated pageblock");
-            model.take(frame, order);
+            model.take(allocator, frame, order);
         } else if self.finds_all {
             let reserve = if need == Need::Fault { allocator.min() } else { 0 };
             let wanted = model.count() + (1 << order) + reserve;
@@ -178,14 +193,14 @@ impl Driver {
         let mut frames = Vec::new();
         let taken = self.allocator.alloc_folio(pages, Need::Fault, &mut frames);
         assert!(taken == frames.len() && taken <= pages);
-        frames.iter().for_each(|frame| self.model.take(*frame, 0));
+        frames.iter().for_each(|frame| self.model.take(&self.allocator, *frame, 0));
         self.answers.extend(frames.into_iter().map(Some));
     }
 
     fn free_in_parts(&mut self, at: usize) {
         let at = at % self.model.owned.len();
         let (frame, order) = self.model.owned.swap_remove(at);
-        self.model.give(frame, order);
+        self.model.give(&self.allocator, frame, order);
         if order == 0 {
             self.allocator.free(frame, 0);
         } else {
@@ -201,8 +216,8 @@ impl Driver {
             single.drain(..want.min(single.len())).map(|(frame, _)| frame).collect();
         self.model.owned = single;
         self.model.owned.extend(rest);
+        freed.iter().for_each(|frame| self.model.give(&self.allocator, *frame, 0));
         self.allocator.free_many(&freed);
-        freed.iter().for_each(|frame| self.model.give(*frame, 0));
     }
 
     fn give_up_surplus(&mut self) {
@@ -421,6 +436,30 @@ fn an_arena_shrinks_when_its_last_frames_come_back() {
     assert_eq!(allocator.frames(), span - left);
     resize(&allocator, LIMIT);
     assert_eq!(allocator.frames(), span);
+    allocator.check();
+}
+
+#[test]
+fn what_is_kept_of_free_frames_is_given_back() {
+    let allocator = allocator(FrameSettings::default(), 1);
+    let take = || allocator.alloc(0, Mobility::Movable, Need::Over).unwrap();
+    let frames: Vec<_> = std::iter::repeat_with(take).take(6 * PAGEBLOCK).collect();
+    let owner = |frame: FrameId| Owner::Page(PageIndex(frame.0 as usize + 1));
+    frames.iter().for_each(|frame| allocator.cells().set_owner(*frame, owner(*frame)));
+    // Of two pageblocks one frame each is still in use.
+    let at = |frame: &FrameId| frame.0 as usize / PAGEBLOCK;
+    let kept = [0, 3].map(|block| *frames.iter().find(|frame| at(frame) == block).unwrap());
+    frames.iter().filter(|frame| !kept.contains(frame)).for_each(|frame| allocator.free(*frame, 0));
+    let known = || allocator.cells().iter().filter(|word| word.load(Relaxed) != 0).count();
+    let before = known();
+    allocator.trim();
+    allocator.check();
+    // All of two pageblocks that are in use, and of two between them the page of the first frame.
+    assert!(before > 11 * PAGEBLOCK && known() <= 6 * PAGEBLOCK, "{before}, {}", known());
+    kept.iter().for_each(|frame| assert_eq!(allocator.cells().owner(*frame), Some(owner(*frame))));
+    // Frames come again, of the pageblocks that were taken out of use too.
+    let again: Vec<_> = std::iter::repeat_with(take).take(6 * PAGEBLOCK - kept.len()).collect();
+    assert!(!again.iter().any(|frame| kept.contains(frame)));
     allocator.check();
 }
 

@@ -269,6 +269,29 @@ impl Zone {
         self.range.start + self.size..self.range.start + before
     }
 
+    /// Gives back the memory of cells that say nothing: those of pageblocks that are free. At the
+    /// end they are taken out of use, as if they had never been.
+    pub fn trim(&mut self) {
+        self.merge_parked();
+        let is_free = |zone: &Zone, block: u32| zone.tags[zone.at(block)] == MAX_ORDER + 1;
+        // 1. From the end. Those that the zone is to lose it keeps until it shrinks.
+        let before = self.span;
+        while self.span > 0 && self.span <= self.target {
+            let block = self.range.start + self.span - PAGEBLOCK as u32;
+            if !is_free(self, block) {
+                break;
+            }
+            self.unlink(block, MAX_ORDER);
+            self.pageblocks.set(block, Mobility::Isolated);
+            self.span -= PAGEBLOCK as u32;
+        }
+        self.cells.release(self.span().end..self.range.start + before);
+        // 2. Of the others only the first frame's cell says something.
+        for block in self.span().step_by(PAGEBLOCK).filter(|block| is_free(self, *block)) {
+            self.cells.release(block + 1..block + PAGEBLOCK as u32);
+        }
+    }
+
     /// Takes the next pageblock into use, if there is one. Not all at once: the tables cost memory
     /// where they are used.
     fn extend(&mut self, mobility: Mobility) -> bool {

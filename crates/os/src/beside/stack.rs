@@ -2,7 +2,7 @@
 //!
 //! Locks: `STACKS`, a leaf.
 
-use super::storage::{self, CONTROL_BYTES, write_storage};
+use super::storage::{self, write_storage};
 use crate::lock::RawLock;
 use crate::units::{Errno, PAGE_SIZE};
 use crate::{tls, vm};
@@ -111,7 +111,8 @@ impl Stack {
             if let Some(stack) = STACKS.iter().find(free) {
                 return Ok(stack);
             }
-            let bytes = PAGE_SIZE + STACK_BYTES + storage::bytes() + CONTROL_BYTES;
+            let storage = storage::bytes() + storage::control_bytes();
+            let bytes = (PAGE_SIZE + STACK_BYTES + storage).next_multiple_of(PAGE_SIZE);
             let base = vm::map_metadata(bytes)?;
             vm::protect(base..base + PAGE_SIZE, vm::Prot::NONE)?;
             let next = STACKS.first();
@@ -126,8 +127,13 @@ impl Stack {
 
     /// The stack itself.
     fn range(&self) -> Range<usize> {
-        let lowest = self.base + PAGE_SIZE;
-        lowest..lowest + STACK_BYTES
+        self.base + PAGE_SIZE..self.thread_pointer() - storage::bytes()
+    }
+
+    /// The storage lies at the end, so that a thread that does little has it in the page in which
+    /// its stack begins.
+    fn thread_pointer(&self) -> usize {
+        self.base + self.bytes - storage::control_bytes()
     }
 
     /// Of a thread that has its maker's credentials and filters: that of `maker`.
@@ -143,7 +149,7 @@ impl Stack {
 
     /// Where a new thread's stack pointer is: two words below the thread-local storage.
     pub(super) fn top(&self) -> usize {
-        self.base + PAGE_SIZE + STACK_BYTES - 2 * size_of::<usize>()
+        self.range().end - 2 * size_of::<usize>()
     }
 
     /// Writes what a new thread pops, and its thread-local storage; returns its thread pointer.
@@ -152,7 +158,7 @@ impl Stack {
         function: unsafe extern "C" fn(*mut c_void),
         argument: *mut c_void,
     ) -> usize {
-        let thread_pointer = self.base + self.bytes - CONTROL_BYTES;
+        let thread_pointer = self.thread_pointer();
         // SAFETY: 1. the words lie in this stack's mapping, which only the caller uses; 2. so does
         // the storage, whose room `take` has made.
         unsafe {

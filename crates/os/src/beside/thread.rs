@@ -3,7 +3,7 @@
 use super::clone::{THREAD_FLAGS, overspill_clone};
 use super::credentials;
 use super::stack::{self, Stack};
-use super::storage::template;
+use super::storage::{RSEQ_BYTES, template};
 use crate::engine_thread::EngineThread;
 use crate::units::{Errno, check};
 use crate::{pointer, signal, tls};
@@ -11,9 +11,7 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::Ordering::Release;
 use syscalls::{Sysno, raw_syscall};
 
-/// Bytes of the kernel's struct rseq as it was first, and the mark that the C library registers it
-/// with.
-const RSEQ_BYTES: usize = 32;
+/// The mark that the C library registers an area of restartable sequences with.
 const RSEQ_MARK: usize = 0x5305_3053;
 
 /// Starts another thread in the sibling, from one of its threads.

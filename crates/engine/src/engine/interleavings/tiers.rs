@@ -10,6 +10,7 @@
 //! | writeback compares the entry before it looks at the object | [`Bug::NotCompared`] |
 //! | an entry is published before it is in the list | [`Bug::ListedFirst`] |
 //! | a load that frees the entry leaves a page to be stored again | [`Bug::CleanWithoutCopy`] |
+//! | tables are given back that come into use | [`Bug::ForgottenInUse`] |
 
 use super::world::World;
 use super::{Actor, Model};
@@ -109,9 +110,24 @@ const READ_AHEAD: Model = Model {
     ],
 };
 
+/// What is kept of slots and frames is given back while they come into use again.
+const AT_REST: Model = Model {
+    world: || World::new(1, "out=drop,zswap.keep=off", ""),
+    begin: |world| {
+        world.write(0);
+        world.swap_out();
+        world.read(0);
+    },
+    actors: &[
+        |world| world.live(0, 4),
+        |world| (0..3).for_each(|_| world.swap_out()),
+        |world| (0..4).for_each(|_| world.rest()),
+    ],
+};
+
 #[test]
 fn no_interleaving_gives_a_wrong_page_or_loses_an_object() {
-    let models = [OWN_SLOTS, STORED_ANEW, SLOTS_OF_A_DEVICE, COMPACTED, READ_AHEAD];
+    let models = [OWN_SLOTS, STORED_ANEW, SLOTS_OF_A_DEVICE, COMPACTED, READ_AHEAD, AT_REST];
     models.into_iter().for_each(|model| model.finds_nothing(200));
     let others = [INVALIDATED_ALWAYS, INVALIDATED_UNLESS_EMPTY];
     others.into_iter().for_each(|model| model.finds_nothing(50));
@@ -129,6 +145,7 @@ fn mistakes_in_the_tiers_are_found() {
     OWN_SLOTS.finds_each(OWN);
     COMPACTED.finds_each(&[Bug::NotCompared]);
     STORED_ANEW.finds_each(&[Bug::ListedFirst]);
+    AT_REST.finds_each(&[Bug::ForgottenInUse]);
     const DEVICE: &[Bug] =
         &[Bug::FailedIsTaken, Bug::TakenWhileRead, Bug::MovedWhileRead, Bug::ReadUnannounced];
     SLOTS_OF_A_DEVICE.finds_each(DEVICE);

@@ -229,6 +229,12 @@ impl World {
         self.with_batch(|batch| self.engine.reclaim.store_oldest(batch, Reclaimer::Background));
     }
 
+    /// What is not needed at rest is given back, at whatever moment.
+    pub fn rest(&self) {
+        self.engine.forget_slots();
+        self.engine.memory.budget().trim();
+    }
+
     // ---- The tiers ----
 
     /// As many other pages leave as make those that left before old.
