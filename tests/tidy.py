@@ -55,7 +55,7 @@ FLOORS = {
         "memory", "swap", "reclaim", "fault", "control", "space", "error", "config", "engine",
         "pool", "lib",
     ],
-    "torture": ["table", "plan", "job", "watch", "events", "run", "reduce", "main"],
+    "torture": ["table", "plan", "job", "full", "watch", "events", "run", "reduce", "main"],
     "packaging": [
         "texts", "roff", "definition", "interface", "pages", "completions", "main",
     ],

@@ -24,12 +24,12 @@
 /* What is done; bits of a plan. The order is that of the names. */
 enum class {
     TOUCH, MAP, MREMAP, ADVISE, PROTECT, LOCK, FILES, DIRECT, REMOTE, FORK, EXEC, SIGNALS, THREADS,
-    HEAP, SLAY, BREAK, HANG, CLASSES
+    HEAP, SLAY, BREAK, HANG, LEAK, CLASSES
 };
 #define CLASS_NAMES                                                                               \
     {                                                                                             \
         "touch", "map", "mremap", "advise", "protect", "lock", "files", "direct", "remote",       \
-            "fork", "exec", "signals", "threads", "heap", "slay", "break", "hang"                 \
+            "fork", "exec", "signals", "threads", "heap", "slay", "break", "hang", "leak"         \
     }
 
 /* A thread of the job. */

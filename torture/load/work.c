@@ -534,15 +534,34 @@ static void hang(struct worker *w)
             pause();
 }
 
+/* A process that outlives the job. */
+static void leak(struct worker *w)
+{
+    static int has_leaked;
+    if (has_leaked || draw(w, 50))
+        return;
+    has_leaked = 1;
+    pid_t child = fork_child(LEAK);
+    if (child == 0) {
+        disappear();
+        if (fork() == 0)
+            for (;;)
+                pause();
+        _exit(0);
+    }
+    if (child > 0)
+        await(child, "the child that leaves one behind");
+}
+
 /* ---- A worker ---- */
 
 static void (*const DO[CLASSES])(struct worker *) = {
     touch, map, remap, advise, protect, lock, files, direct, remote, fork_and_look, execute,
-    signals, threads, heap, fork_and_look, break_a_page, hang,
+    signals, threads, heap, fork_and_look, break_a_page, hang, leak,
 };
 
 /* How often each is done, beside the others: processes cost most. */
-static const unsigned WEIGHTS[CLASSES] = {40, 8, 6, 10, 8, 6, 8, 6, 1, 1, 1, 4, 2, 6, 1, 4, 4};
+static const unsigned WEIGHTS[CLASSES] = {40, 8, 6, 10, 8, 6, 8, 6, 1, 1, 1, 4, 2, 6, 1, 4, 4, 4};
 
 static enum class choose(struct worker *w)
 {

@@ -1,5 +1,6 @@
 //! What happens to the job from outside, as the seed has it.
 
+use crate::full::FullDisks;
 use crate::job::Job;
 use crate::plan::Plan;
 use crate::watch;
@@ -40,15 +41,28 @@ pub struct Events<'a> {
     random: Random,
     /// The second device is in use.
     has_more: bool,
+    /// The device whose writes fail is in use.
+    has_broken: bool,
     has_failed: bool,
+    full: Option<FullDisks>,
     /// The largest budget that the job has had, in MiB.
     pub most_mib: u64,
+    /// There was always room for what the job had, or soon again.
+    pub had_room: bool,
 }
 
 impl Events<'_> {
     pub fn new(plan: &Plan) -> Events<'_> {
-        let random = Random::new(plan.seed);
-        Events { plan, random, has_more: false, has_failed: false, most_mib: plan.memory_mib }
+        Events {
+            plan,
+            random: Random::new(plan.seed),
+            has_more: false,
+            has_broken: false,
+            has_failed: false,
+            full: None,
+            most_mib: plan.memory_mib,
+            had_room: true,
+        }
     }
 
     /// A tick, of which there are five a second: one thing may happen. What is wrong, if a command
@@ -56,9 +70,17 @@ impl Events<'_> {
     pub fn tick(&mut self, job: &Job, is_late: bool) -> Result<(), String> {
         let happens =
             |class, one_in, random: &mut Random| self.plan.does(class) && random.below(one_in) == 0;
-        let [kill, stop, budget, devices, errors] =
-            [("kill", 4), ("stop", 8), ("budget", 12), ("devices", 20), ("errors", 20)]
-                .map(|(class, one_in)| happens(class, one_in, &mut self.random));
+        let [kill, stop, budget, devices, errors, full, writes] = [
+            ("kill", 4),
+            ("stop", 8),
+            ("budget", 12),
+            ("devices", 20),
+            ("errors", 20),
+            ("full", 20),
+            ("writes", 12),
+        ]
+        .map(|(class, one_in)| happens(class, one_in, &mut self.random));
+        self.fill_disks(job, full);
         if kill {
             self.signal(job, Signal::KILL);
         }
@@ -71,6 +93,9 @@ impl Events<'_> {
         }
         if devices {
             self.change_devices(job)?;
+        }
+        if writes {
+            self.change_broken(job)?;
         }
         if errors && is_late && !self.has_failed {
             self.has_failed = true;
@@ -89,23 +114,65 @@ impl Events<'_> {
         kill_process(process, signal).ok().map(|()| process)
     }
 
+    /// The disks have no room from now on, or still have none, or have room again.
+    fn fill_disks(&mut self, job: &Job, is_due: bool) {
+        let lasts = Duration::from_millis(200 + self.random.below(1500));
+        match self.full.take() {
+            Some(full) if full.is_over() => self.had_room &= full.end(job),
+            Some(full) => {
+                full.hold(job);
+                self.full = Some(full);
+            }
+            None => self.full = is_due.then(|| FullDisks::begin(job, lasts)),
+        }
+    }
+
+    /// Nothing more happens.
+    pub fn end(&mut self, job: &Job) {
+        self.had_room &= self.full.take().is_none_or(|full| full.end(job));
+    }
+
     fn change_budget(&mut self, job: &Job) -> Result<(), String> {
         let mib = self.plan.memory_mib * (60 + self.random.below(80)) / 100;
         self.most_mib = self.most_mib.max(mib);
         // 1: not kept yet.
-        self.command(job, "set", &["--memory", &format!("{mib}M"), "--wait", "0"], &[0, 1])
+        self.command(job, "set", &["--memory", &format!("{mib}M"), "--wait", "0"], &[0, 1])?;
+        Ok(())
     }
 
     fn change_devices(&mut self, job: &Job) -> Result<(), String> {
         let more = job.room().join("more");
         let more = more.to_string_lossy();
-        self.has_more = !self.has_more;
         if self.has_more {
-            self.command(job, "swapon", &["-p", "9", &more], &[0])
-        } else {
-            // 2: nothing takes the pages, so that it stays.
-            self.command(job, "swapoff", &[&more], &[0, 2])
+            self.has_more = !self.is_taken_out(job, &more)?;
+        } else if self.full.is_none() {
+            // One that cannot be written is not opened.
+            self.command(job, "swapon", &["-p", "9", &more], &[0])?;
+            self.has_more = true;
         }
+        Ok(())
+    }
+
+    /// A device comes or goes of which some writes fail, or all. What was written can be read.
+    fn change_broken(&mut self, job: &Job) -> Result<(), String> {
+        const LABEL: &str = "broken";
+        if self.has_broken {
+            self.has_broken = !self.is_taken_out(job, LABEL)?;
+            return Ok(());
+        }
+        let share = ["0.05", "0.3", "1"][self.random.below(3) as usize];
+        let seed = self.random.below(1 << 32);
+        let device =
+            format!("ram:64M,prio=11,label={LABEL},faults={share}:eio+short+full,seed={seed}");
+        self.command(job, "swapon", &[&device], &[0])?;
+        self.has_broken = true;
+        Ok(())
+    }
+
+    /// Takes a device out of use, unless nothing takes its pages.
+    fn is_taken_out(&self, job: &Job, name: &str) -> Result<bool, String> {
+        const NO_ROOM: i32 = 2;
+        self.command(job, "swapoff", &[name], &[0, NO_ROOM]).map(|status| status != NO_ROOM)
     }
 
     /// A device loses what is on it: who needs that gets SIGBUS, and nobody else.
@@ -121,17 +188,18 @@ impl Events<'_> {
         file.set_len(4096).map_err(|error| format!("{name}: {error}"))?;
         std::thread::sleep(Duration::from_secs(1));
         // 64: some of its pages could not be read.
-        self.command(job, "swapoff", &[&name], &[0, 2, 64])
+        self.command(job, "swapoff", &[&name], &[0, 2, 64])?;
+        Ok(())
     }
 
-    /// Gives the job a command, which is to end with one of these statuses.
+    /// Gives the job a command, which is to end with one of these statuses; with which it did.
     fn command(
         &self,
         job: &Job,
         name: &str,
         args: &[&str],
         expected: &[i32],
-    ) -> Result<(), String> {
+    ) -> Result<i32, String> {
         let limit = self.plan.patience.max(LIMIT);
         let shown = format!("overspill {name} {}", args.join(" "));
         let (begun, mut is_first) = (Instant::now(), true);
@@ -141,7 +209,7 @@ impl Events<'_> {
                 return Err(format!("{shown} did not end in {} s:\n{stacks}", limit.as_secs()));
             };
             match next(expected.contains(&status), &said, is_first, begun.elapsed() < limit) {
-                Next::Done => return Ok(()),
+                Next::Done => return Ok(status),
                 Next::Wrong => return Err(format!("{shown} ended with status {status}: {said}")),
                 Next::Again => std::thread::sleep(Duration::from_secs(1)),
             }

@@ -12,8 +12,32 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+/// Where its swap files are.
+const DEVICES: [&str; 3] = ["swap", "more", "fails"];
 /// The load, compiled.
 const LOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/load"));
+
+/// What the engines of a job count.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Figures {
+    /// The most memory that was in use at once.
+    pub peak_mib: u64,
+    /// Writes to devices that failed.
+    pub write_errors: u64,
+    /// Processes that were killed for want of room.
+    pub oom_kills: u64,
+}
+
+impl Figures {
+    fn of(report: &serde_json::Value) -> Option<Figures> {
+        let counter = |name| report.pointer("/total/counters")?.get(name)?.as_u64();
+        Some(Figures {
+            peak_mib: counter("charged_peak_bytes")? >> 20,
+            write_errors: counter("swap_write_errors")?,
+            oom_kills: counter("oom_kill")?,
+        })
+    }
+}
 
 /// A job that runs, in a directory of its own; killed, and its directory removed, when dropped.
 #[derive(Debug)]
@@ -32,6 +56,8 @@ impl Job {
         for name in ["run", "swap", "more", "work"] {
             fs::create_dir_all(room.join(name))?;
         }
+        // As the kernel tells of open files, and wherever the job works.
+        let room = room.canonicalize()?;
         let load = room.join("load");
         let mut file =
             fs::File::options().write(true).create(true).truncate(true).mode(0o755).open(&load)?;
@@ -45,7 +71,7 @@ impl Job {
             .arg(room.join("swap"))
             .arg("--stats-json")
             .arg(room.join("stats.json"))
-            .args(plan.set.iter().flat_map(|set| ["--set", set]))
+            .args(plan.settings().iter().flat_map(|set| ["--set", set]))
             .arg("--")
             .arg(&load)
             .arg(&table)
@@ -104,11 +130,10 @@ impl Job {
         status.map(|status| (status.code().unwrap_or(128 + status.signal().unwrap_or(0)), said))
     }
 
-    /// The most memory that was in use at once, in MiB, when it has ended.
-    pub fn peak_mib(&self) -> Option<u64> {
+    /// What its engines have counted, when it has ended.
+    pub fn figures(&self) -> Option<Figures> {
         let text = fs::read_to_string(self.room.join("stats.json")).ok()?;
-        let report: serde_json::Value = serde_json::from_str(&text).ok()?;
-        Some(report.pointer("/total/counters/charged_peak_bytes")?.as_u64()? >> 20)
+        Figures::of(&serde_json::from_str(&text).ok()?)
     }
 
     /// All processes of the job, those beside its programs too.
@@ -123,14 +148,21 @@ impl Job {
         pids.filter(is_load).collect()
     }
 
+    /// Those of them that have swap files open, which are the ones that write these.
+    pub fn with_devices(&self) -> Vec<i32> {
+        let has_open = |pid: &i32| {
+            let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            let mut files = files.filter_map(|file| fs::read_link(file.path()).ok());
+            files.any(|file| DEVICES.iter().any(|name| file.starts_with(self.room.join(name))))
+        };
+        self.processes().into_iter().filter(has_open).collect()
+    }
+
     /// What of it is left although it has ended.
     pub fn left(&self) -> Vec<String> {
         let mut left: Vec<_> =
             self.processes().iter().map(|pid| format!("process {pid}")).collect();
-        for name in ["run", "swap", "more"] {
-            let entries = fs::read_dir(self.room.join(name)).into_iter().flatten().flatten();
-            left.extend(entries.map(|entry| entry.path().display().to_string()));
-        }
+        left.extend(files_left(&self.room));
         left
     }
 
@@ -158,6 +190,14 @@ impl Drop for Job {
     }
 }
 
+/// Files that a job has left in its directory: its own, and those of its devices.
+fn files_left(room: &Path) -> impl Iterator<Item = String> {
+    ["run", "swap", "more"].into_iter().flat_map(move |name| {
+        let entries = fs::read_dir(room.join(name)).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path().display().to_string())
+    })
+}
+
 fn await_end(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let begun = Instant::now();
     loop {
@@ -167,5 +207,41 @@ fn await_end(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
             }
             ended => return ended.ok().flatten(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_a_job_leaves_is_found_wherever_it_lies() {
+        let room = std::env::temp_dir().join(format!("overspill-left-{}", std::process::id()));
+        for name in ["run", "swap", "more", "work"] {
+            fs::create_dir_all(room.join(name)).unwrap();
+        }
+        let left = || files_left(&room).collect::<Vec<_>>();
+        fs::write(room.join("work/of-the-load"), "").unwrap();
+        assert!(left().is_empty());
+        for name in ["run/job", "swap/file", "more/file"] {
+            let path = room.join(name);
+            fs::write(&path, "").unwrap();
+            assert_eq!(left(), [path.display().to_string()]);
+            fs::remove_file(&path).unwrap();
+        }
+        fs::create_dir(room.join("run/7")).unwrap();
+        assert_eq!(left().len(), 1, "a directory is left as well");
+        fs::remove_dir_all(&room).unwrap();
+    }
+
+    #[test]
+    fn figures_are_those_of_all_processes_and_a_report_without_them_is_none() {
+        let report = |counters| serde_json::json!({ "total": { "counters": counters } });
+        let counters = serde_json::json!({
+            "charged_peak_bytes": 9 << 20, "swap_write_errors": 2, "oom_kill": 1, "pgfault": 3
+        });
+        let figures = Figures::of(&report(counters)).unwrap();
+        assert_eq!((figures.peak_mib, figures.write_errors, figures.oom_kills), (9, 2, 1));
+        assert!(Figures::of(&report(serde_json::json!({ "oom_kill": 1 }))).is_none());
     }
 }

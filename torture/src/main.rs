@@ -1,13 +1,14 @@
 //! `overspill torture`: a verified load under everything that can happen to a job.
 //!
 //! From the bottom up: [`table`] (what the job and this program have in common), [`plan`] (what is
-//! to be done), [`job`] (the job, and what of it is left), [`watch`] (hangs), [`events`] (what
-//! happens to it), [`run`] (a run and what came of it), [`reduce`] (findings in fewer words). The
-//! load is a program in C, `load/`. There are no locks here.
+//! to be done), [`job`] (the job, and what of it is left), [`full`] (disks without room), [`watch`]
+//! (hangs), [`events`] (what happens to it), [`run`] (a run and what came of it), [`reduce`]
+//! (findings in fewer words). The load is a program in C, `load/`. There are no locks here.
 
 #![forbid(unsafe_code)]
 
 mod events;
+mod full;
 mod job;
 mod plan;
 mod reduce;
@@ -28,15 +29,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Tortures jobs of overspill: a verified load under everything that can happen to it
 ///
 /// Processes of a job work on pages of known content in every way there is, and look at each again;
-/// meanwhile processes are killed and stopped, the budget changes, devices come and go, and one
-/// fails. Each minute one line says how far it is. A finding is tried again with less and less, and
-/// the shortest command that still finds something is printed.
+/// meanwhile processes are killed and stopped, the budget changes, disks are full for a while,
+/// devices come and go, and some fail. Each minute one line says how far it is. A finding is tried
+/// again with less and less, and the shortest command that still finds something is printed.
 ///
 /// What the load does: touch, map, mremap, advise, protect, lock, files, direct (O_DIRECT), remote
 /// (process_vm_readv and process_vm_writev), fork, exec, signals, threads, heap, slay (children of
 /// forks are killed). What happens to it: kill (SIGKILL), stop (SIGSTOP), budget, devices (swapon
-/// and swapoff), errors (a device loses its pages). Only where asked for: break and hang, which are
-/// findings of the load itself.
+/// and swapoff), full (no disk has room for up to 2 s), writes (a device whose writes fail), errors
+/// (a device loses its pages). Only where asked for: break, hang and leak, which are findings of
+/// the load itself.
 ///
 /// The machine's time is not set: nothing of the engine goes by the time of day, as `make tidy`
 /// checks.
@@ -74,7 +76,8 @@ struct Args {
     /// What is not done
     #[arg(long, value_name = "CLASS", value_delimiter = ',', value_parser = classes())]
     without: Vec<String>,
-    /// How long a thread may stand still, and what is asked of the job be late, in seconds
+    /// How long a thread may stand still, what is asked of the job be late, and what belongs to it
+    /// be there after its end, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     patience: u64,
     /// Settings of the engine, as of `overspill run`
@@ -174,6 +177,7 @@ fn plan_of(args: &Args, fault: Fault, seed: u64) -> std::io::Result<Plan> {
 
 fn print(as_json: bool, plan: &Plan, outcome: &Outcome) {
     let [killed, lost] = outcome.ends;
+    let figures = outcome.figures.unwrap_or_default();
     if as_json {
         let object = json!({
             "fault": plan.fault.to_string(),
@@ -182,7 +186,9 @@ fn print(as_json: bool, plan: &Plan, outcome: &Outcome) {
             "operations": outcome.beats,
             "killed": killed,
             "lost_page_ends": lost,
-            "peak_mib": outcome.peak_mib,
+            "peak_mib": figures.peak_mib,
+            "write_errors": figures.write_errors,
+            "oom_kills": figures.oom_kills,
             "budget_mib": outcome.budget_mib,
             "finding": outcome.finding,
             "command": plan.command(),
@@ -190,12 +196,13 @@ fn print(as_json: bool, plan: &Plan, outcome: &Outcome) {
         return println!("{object}");
     }
     println!(
-        "{}: {} operations in {} s, {killed} processes killed, {lost} ended by a lost page, {} of \
-         {} MiB in use at most: {}",
+        "{}: {} operations in {} s, {killed} processes killed, {lost} ended by a lost page, {} \
+         writes failed, {} of {} MiB in use at most: {}",
         plan.fault,
         outcome.beats,
         outcome.time.as_secs(),
-        outcome.peak_mib.unwrap_or(0),
+        figures.write_errors,
+        figures.peak_mib,
         outcome.budget_mib,
         outcome.finding.as_deref().unwrap_or("nothing found"),
     );

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// What the load does by itself, in the words of `load/load.h`.
-pub const INSIDE: [&str; 17] = [
+pub const INSIDE: [&str; 18] = [
     "touch", "map", "mremap", "advise", "protect", "lock", "files", "direct", "remote", "fork",
-    "exec", "signals", "threads", "heap", "slay", "break", "hang",
+    "exec", "signals", "threads", "heap", "slay", "break", "hang", "leak",
 ];
 /// What is done to it.
-pub const OUTSIDE: [&str; 5] = ["kill", "stop", "budget", "devices", "errors"];
+pub const OUTSIDE: [&str; 7] = ["kill", "stop", "budget", "devices", "full", "writes", "errors"];
 /// Not done unless asked for: they are findings, and show that these are found.
-pub const FINDINGS: [&str; 2] = ["break", "hang"];
+pub const FINDINGS: [&str; 3] = ["break", "hang", "leak"];
 
 /// How page faults are served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -56,6 +56,13 @@ impl Plan {
         inside.join(",")
     }
 
+    /// Settings of the engine. While no disk has room nothing can be reclaimed, which is not to be
+    /// taken for a program that has no room.
+    pub fn settings(&self) -> Vec<&str> {
+        let patient = self.does("full").then_some("oom.wait=10s");
+        patient.into_iter().chain(self.set.as_deref()).collect()
+    }
+
     /// The command that does the same.
     pub fn command(&self) -> String {
         let set = self.set.as_ref().map(|set| format!(" --set {set}")).unwrap_or_default();
@@ -71,5 +78,37 @@ impl Plan {
             self.process_mib,
             self.classes.join(","),
         )
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// All there is, of two threads in each of four processes.
+    pub fn plan() -> Plan {
+        Plan {
+            fault: Fault::Signal,
+            seed: 1,
+            time: Duration::from_secs(60),
+            patience: Duration::from_secs(60),
+            memory_mib: 48,
+            processes: 4,
+            threads: 2,
+            process_mib: 24,
+            classes: [&INSIDE[..], &OUTSIDE].concat(),
+            set: None,
+            scratch: "/nowhere".into(),
+            overspill: "/nowhere/overspill".into(),
+        }
+    }
+
+    #[test]
+    fn what_is_set_comes_after_what_full_disks_need() {
+        let mut plan = plan();
+        plan.set = Some("oom.wait=1s".to_owned());
+        assert_eq!(plan.settings(), ["oom.wait=10s", "oom.wait=1s"]);
+        plan.classes.retain(|class| *class != "full");
+        assert_eq!(plan.settings(), ["oom.wait=1s"]);
     }
 }

@@ -2,7 +2,7 @@
 //! be left.
 
 use crate::events::Events;
-use crate::job::Job;
+use crate::job::{Figures, Job};
 use crate::plan::Plan;
 use crate::watch::{self, Watch};
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(200);
 /// How often a line is printed.
 const LINE: Duration = Duration::from_secs(60);
-/// How long what belongs to a job may be there after its end.
+/// How long what belongs to a job may be there after its end at most, or the plan's patience.
 const LEAVES: Duration = Duration::from_secs(20);
 /// Exit status of the load that has found something.
 const WRONG: i32 = 7;
 
 /// What came of it.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct Outcome {
     /// What was not as it should be.
     pub finding: Option<String>,
@@ -24,8 +24,9 @@ pub struct Outcome {
     pub beats: u64,
     /// Processes that were killed, and those that ended because a page was lost.
     pub ends: [u32; 2],
-    /// The most memory that was in use at once, and the largest budget, in MiB.
-    pub peak_mib: Option<u64>,
+    /// What the engines of the job have counted; none where it has left no statistics.
+    pub figures: Option<Figures>,
+    /// The largest budget, in MiB.
     pub budget_mib: u64,
 }
 
@@ -37,6 +38,7 @@ pub fn run(plan: &Plan) -> std::io::Result<Outcome> {
     // 1. Things happen, and nothing is wrong.
     let mut finding = torture(plan, &mut job, &mut events, begun).err();
     // 2. It ends, and with status 0.
+    events.end(&job);
     job.table.stop();
     if finding.is_none() {
         finding = end(plan, &mut job).err();
@@ -44,12 +46,18 @@ pub fn run(plan: &Plan) -> std::io::Result<Outcome> {
     // 3. In the words of who found it first.
     finding = job.table.finding().or(finding);
     let (beats, ends) = (job.table.beats(), job.table.ends());
-    // 4. It has not had more than it may, and nothing is left.
-    let (peak_mib, budget_mib) = (job.peak_mib(), events.most_mib);
+    // 4. It has not had more than it may, nor less, and nothing is left.
+    let (figures, budget_mib) = (job.figures(), events.most_mib);
     if finding.is_none() {
-        finding = too_much(plan, peak_mib, budget_mib).or_else(|| leak(&job));
+        let counted = match &figures {
+            None => Some("the job has left no statistics".to_owned()),
+            Some(figures) => {
+                too_much(plan, figures, budget_mib).or_else(|| too_little(figures, events.had_room))
+            }
+        };
+        finding = counted.or_else(|| leak(&job, plan.patience.min(LEAVES)));
     }
-    Ok(Outcome { finding, time: begun.elapsed(), beats, ends, peak_mib, budget_mib })
+    Ok(Outcome { finding, time: begun.elapsed(), beats, ends, figures, budget_mib })
 }
 
 fn torture(
@@ -111,22 +119,50 @@ fn end(plan: &Plan, job: &mut Job) -> Result<(), String> {
 }
 
 /// 2 % and 1 MiB a process are allowed; a child of each may be there too.
-fn too_much(plan: &Plan, peak_mib: Option<u64>, budget_mib: u64) -> Option<String> {
-    let Some(peak) = peak_mib else { return Some("the job has left no statistics".to_owned()) };
+fn too_much(plan: &Plan, figures: &Figures, budget_mib: u64) -> Option<String> {
+    let peak = figures.peak_mib;
     let allowed = budget_mib * 102 / 100 + 2 * (plan.processes * plan.threads) as u64 + 1;
     (peak > allowed).then(|| format!("{peak} MiB were in use at once, {allowed} are allowed"))
 }
 
-fn leak(job: &Job) -> Option<String> {
+/// Who waits for room that there is, or soon is again, goes on.
+fn too_little(figures: &Figures, had_room: bool) -> Option<String> {
+    let kills = figures.oom_kills;
+    (had_room && kills > 0).then(|| format!("{kills} processes were killed for want of room"))
+}
+
+fn leak(job: &Job, patience: Duration) -> Option<String> {
     let begun = Instant::now();
     loop {
         let left = job.left();
         if left.is_empty() {
             return None;
         }
-        if begun.elapsed() > LEAVES {
+        if begun.elapsed() > patience {
             return Some(format!("left when the job had ended: {}", left.join(", ")));
         }
         std::thread::sleep(TICK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::plan;
+
+    #[test]
+    fn more_memory_than_the_largest_budget_is_a_finding() {
+        let found = |peak_mib| too_much(&plan(), &Figures { peak_mib, ..Figures::default() }, 50);
+        // 2 % and two MiB for each of 8 threads.
+        assert_eq!(found(51 + 16 + 1), None);
+        assert!(found(51 + 16 + 2).is_some());
+    }
+
+    #[test]
+    fn a_process_that_is_killed_for_want_of_room_is_a_finding_where_there_was_room() {
+        let found = |oom_kills, had_room| {
+            too_little(&Figures { oom_kills, ..Figures::default() }, had_room).is_some()
+        };
+        assert!(found(1, true) && !found(0, true) && !found(1, false));
     }
 }

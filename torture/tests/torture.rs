@@ -46,6 +46,18 @@ fn a_tree_that_is_killed_leaves_nothing_behind() {
     assert!(!outcome.stdout.contains("\"killed\":0,"), "nobody was killed: {outcome:?}");
 }
 
+/// Disks that are full for a while, and writes that fail: each page stays where it is, nobody is
+/// killed for want of room, and it all goes on afterwards.
+#[test]
+fn disks_that_are_full_and_writes_that_fail_lose_nothing() {
+    let args = "--seconds 8 --seed 5 --memory 24M --fault signal --only touch,map,fork,full,writes \
+                --no-reduce --json";
+    let args: Vec<_> = args.split_whitespace().collect();
+    let Some(outcome) = torture("full", &args) else { return };
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+    assert!(!outcome.stdout.contains("\"write_errors\":0,"), "no write failed: {outcome:?}");
+}
+
 #[test]
 fn a_wrong_byte_is_found_and_told_in_few_words() {
     let args = ["--seconds", "20", "--seed", "3", "--fault", "signal"];
@@ -66,6 +78,15 @@ fn a_thread_that_stands_still_is_found_with_what_it_waits_for() {
     assert_eq!(outcome.status, 1, "{outcome:?}");
     assert!(outcome.stdout.contains("stands still"), "{outcome:?}");
     assert!(outcome.stdout.contains("call "), "{outcome:?}");
+}
+
+#[test]
+fn a_process_that_outlives_its_job_is_found() {
+    let args = ["--seconds", "2", "--seed", "3", "--fault", "signal", "--patience", "3"];
+    let args = [&args[..], &["--only", "touch,leak", "--no-reduce"]].concat();
+    let Some(outcome) = torture("leak", &args) else { return };
+    assert_eq!(outcome.status, 1, "{outcome:?}");
+    assert!(outcome.stdout.contains("left when the job had ended: process "), "{outcome:?}");
 }
 
 #[test]
