@@ -31,7 +31,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Processes of a job work on pages of known content in every way there is, and look at each again;
 /// meanwhile processes are killed and stopped, the budget changes, disks are full for a while,
 /// devices come and go, and some fail. Each minute one line says how far it is. A finding is tried
-/// again with less and less, and the shortest command that still finds something is printed.
+/// again with less and less, and the shortest command that still finds something is printed. Not
+/// every finding reproduces each time: a shorter command is tried several times before it is taken
+/// to find nothing.
 ///
 /// What the load does: touch, map, mremap, advise, protect, lock, files, direct (O_DIRECT), remote
 /// (process_vm_readv and process_vm_writev), fork, exec, signals, threads, heap, slay (children of
@@ -89,6 +91,9 @@ struct Args {
     /// Do not try findings again
     #[arg(long)]
     no_reduce: bool,
+    /// How often a shorter command is tried that finds nothing
+    #[arg(long, value_name = "N", default_value_t = reduce::TRIES, value_parser = tries())]
+    tries: u32,
     /// Print what came of it as JSON
     #[arg(long)]
     json: bool,
@@ -99,6 +104,10 @@ const NOT_TRIED: u8 = 3;
 
 fn up_to(most: i64) -> impl TypedValueParser<Value = u16> {
     clap::value_parser!(u16).range(1..=most)
+}
+
+fn tries() -> impl TypedValueParser<Value = u32> {
+    clap::value_parser!(u32).range(1..=1000)
 }
 
 fn classes() -> Vec<&'static str> {
@@ -130,7 +139,7 @@ fn torture(args: &Args) -> std::io::Result<usize> {
         let mut shortest = plan.clone();
         if outcome.finding.is_some() && !args.no_reduce {
             eprintln!("found, and tried with less: {}", outcome.finding.as_deref().unwrap_or(""));
-            (shortest, outcome) = reduce::reduce(plan, outcome)?;
+            (shortest, outcome) = reduce::reduce(plan, outcome, args.tries, run::run)?;
         }
         findings += usize::from(outcome.finding.is_some());
         print(args.json, &shortest, &outcome);

@@ -60,7 +60,7 @@ fn disks_that_are_full_and_writes_that_fail_lose_nothing() {
 
 #[test]
 fn a_wrong_byte_is_found_and_told_in_few_words() {
-    let args = ["--seconds", "20", "--seed", "3", "--fault", "signal"];
+    let args = ["--seconds", "20", "--seed", "3", "--fault", "signal", "--tries", "1"];
     let args = [&args[..], &["--only", "touch,map,heap,break,budget"]].concat();
     let Some(outcome) = torture("wrong", &args) else { return };
     assert_eq!(outcome.status, 1, "{outcome:?}");
