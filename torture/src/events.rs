@@ -41,8 +41,9 @@ pub struct Events<'a> {
     random: Random,
     /// The second device is in use.
     has_more: bool,
-    /// The device whose writes fail is in use.
-    has_broken: bool,
+    /// The label of the device whose writes fail, if it is in use, and how many there were.
+    broken: Option<String>,
+    broken_count: u32,
     has_failed: bool,
     full: Option<FullDisks>,
     /// The largest budget that the job has had, in MiB.
@@ -57,7 +58,8 @@ impl Events<'_> {
             plan,
             random: Random::new(plan.seed),
             has_more: false,
-            has_broken: false,
+            broken: None,
+            broken_count: 0,
             has_failed: false,
             full: None,
             most_mib: plan.memory_mib,
@@ -80,7 +82,7 @@ impl Events<'_> {
             ("writes", 12),
         ]
         .map(|(class, one_in)| happens(class, one_in, &mut self.random));
-        self.fill_disks(job, full);
+        self.fill_disks(job, full)?;
         if kill {
             self.signal(job, Signal::KILL);
         }
@@ -115,16 +117,21 @@ impl Events<'_> {
     }
 
     /// The disks have no room from now on, or still have none, or have room again.
-    fn fill_disks(&mut self, job: &Job, is_due: bool) {
+    fn fill_disks(&mut self, job: &Job, is_due: bool) -> Result<(), String> {
         let lasts = Duration::from_millis(200 + self.random.below(1500));
         match self.full.take() {
             Some(full) if full.is_over() => self.had_room &= full.end(job),
-            Some(full) => {
+            Some(mut full) => {
                 full.hold(job);
                 self.full = Some(full);
             }
-            None => self.full = is_due.then(|| FullDisks::begin(job, lasts)),
+            None if is_due => {
+                let full = FullDisks::begin(job, lasts);
+                self.full = Some(full.map_err(|error| format!("no disk can be filled: {error}"))?);
+            }
+            None => {}
         }
+        Ok(())
     }
 
     /// Nothing more happens.
@@ -153,19 +160,29 @@ impl Events<'_> {
         Ok(())
     }
 
-    /// A device comes or goes of which some writes fail, or all. What was written can be read.
+    /// A device comes or goes of which some writes fail, or all. What was written can be read. It
+    /// is small: the others are needed as well.
     fn change_broken(&mut self, job: &Job) -> Result<(), String> {
-        const LABEL: &str = "broken";
-        if self.has_broken {
-            self.has_broken = !self.is_taken_out(job, LABEL)?;
+        if let Some(label) = &self.broken {
+            if self.is_taken_out(job, label)? {
+                self.broken = None;
+            }
             return Ok(());
         }
+        self.broken_count += 1;
+        let label = format!("broken{}", self.broken_count);
         let share = ["0.05", "0.3", "1"][self.random.below(3) as usize];
         let seed = self.random.below(1 << 32);
         let device =
-            format!("ram:64M,prio=11,label={LABEL},faults={share}:eio+short+full,seed={seed}");
-        self.command(job, "swapon", &[&device], &[0])?;
-        self.has_broken = true;
+            format!("ram:8M,prio=11,label={label},faults={share}:eio+short+full,seed={seed}");
+        // Who is asked again has another one. Whether one that did not answer has it is not known.
+        let (status, said) = self.ask(job, "swapon", &[&device])?;
+        let is_late = LATE.iter().any(|late| said.contains(late));
+        if status == 0 || said.contains("is in use, but") {
+            self.broken = Some(label);
+        } else if !is_late {
+            return Err(format!("overspill swapon {device} ended with status {status}: {said}"));
+        }
         Ok(())
     }
 
@@ -200,21 +217,32 @@ impl Events<'_> {
         args: &[&str],
         expected: &[i32],
     ) -> Result<i32, String> {
-        let limit = self.plan.patience.max(LIMIT);
         let shown = format!("overspill {name} {}", args.join(" "));
         let (begun, mut is_first) = (Instant::now(), true);
         loop {
-            let Some((status, said)) = job.control(name, args, limit) else {
-                let stacks = watch::stacks(&job.processes());
-                return Err(format!("{shown} did not end in {} s:\n{stacks}", limit.as_secs()));
-            };
-            match next(expected.contains(&status), &said, is_first, begun.elapsed() < limit) {
+            let (status, said) = self.ask(job, name, args)?;
+            match next(expected.contains(&status), &said, is_first, begun.elapsed() < self.limit())
+            {
                 Next::Done => return Ok(status),
                 Next::Wrong => return Err(format!("{shown} ended with status {status}: {said}")),
                 Next::Again => std::thread::sleep(Duration::from_secs(1)),
             }
             is_first = false;
         }
+    }
+
+    /// Gives the job a command; its exit status, and what it said.
+    fn ask(&self, job: &Job, name: &str, args: &[&str]) -> Result<(i32, String), String> {
+        let limit = self.limit();
+        job.control(name, args, limit).ok_or_else(|| {
+            let stacks = watch::stacks(&job.processes());
+            let args = args.join(" ");
+            format!("overspill {name} {args} did not end in {} s:\n{stacks}", limit.as_secs())
+        })
+    }
+
+    fn limit(&self) -> Duration {
+        self.plan.patience.max(LIMIT)
     }
 }
 

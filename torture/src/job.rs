@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where its swap files are.
-const DEVICES: [&str; 3] = ["swap", "more", "fails"];
 /// The load, compiled.
 const LOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/load"));
 
@@ -45,19 +43,26 @@ pub struct Job {
     pub table: Table,
     child: Child,
     room: PathBuf,
+    /// Where its first device is, and whether that is a file system of its own.
+    swap: PathBuf,
+    has_own: bool,
     overspill: PathBuf,
 }
 
 impl Job {
     /// Starts the load under overspill.
     pub fn start(plan: &Plan) -> io::Result<Job> {
-        let room = plan.scratch.join(format!("overspill-torture.{}", std::process::id()));
-        let _ = fs::remove_dir_all(&room);
-        for name in ["run", "swap", "more", "work"] {
-            fs::create_dir_all(room.join(name))?;
+        let name = format!("overspill-torture.{}", std::process::id());
+        let room = plan.scratch.join(&name);
+        let swap = plan.swap.as_ref().map_or_else(|| room.join("swap"), |swap| swap.join(&name));
+        for directory in [&room, &swap] {
+            let _ = fs::remove_dir_all(directory);
+        }
+        for directory in ["run", "more", "work"].map(|name| room.join(name)).iter().chain([&swap]) {
+            fs::create_dir_all(directory)?;
         }
         // As the kernel tells of open files, and wherever the job works.
-        let room = room.canonicalize()?;
+        let (room, swap) = (room.canonicalize()?, swap.canonicalize()?);
         let load = room.join("load");
         let mut file =
             fs::File::options().write(true).create(true).truncate(true).mode(0o755).open(&load)?;
@@ -68,7 +73,7 @@ impl Job {
         command
             .args(["run", "--fault", &plan.fault.to_string()])
             .args(["--memory", &format!("{}M", plan.memory_mib), "--swap"])
-            .arg(room.join("swap"))
+            .arg(&swap)
             .arg("--stats-json")
             .arg(room.join("stats.json"))
             .args(plan.settings().iter().flat_map(|set| ["--set", set]))
@@ -84,7 +89,13 @@ impl Job {
             .stderr(fs::File::create(room.join("stderr"))?);
         let table = Table::create(&table)?;
         let child = command.spawn()?;
-        Ok(Job { table, child, room, overspill: plan.overspill.clone() })
+        let (has_own, overspill) = (plan.swap.is_some(), plan.overspill.clone());
+        Ok(Job { table, child, room, swap, has_own, overspill })
+    }
+
+    /// Where its first device is, if that is a file system of its own.
+    pub fn own_file_system(&self) -> Option<&Path> {
+        self.has_own.then_some(self.swap.as_path())
     }
 
     pub fn room(&self) -> &Path {
@@ -153,7 +164,8 @@ impl Job {
         let has_open = |pid: &i32| {
             let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
             let mut files = files.filter_map(|file| fs::read_link(file.path()).ok());
-            files.any(|file| DEVICES.iter().any(|name| file.starts_with(self.room.join(name))))
+            let devices = [&self.swap, &self.room.join("more"), &self.room.join("fails")];
+            files.any(|file| devices.iter().any(|device| file.starts_with(device)))
         };
         self.processes().into_iter().filter(has_open).collect()
     }
@@ -162,7 +174,8 @@ impl Job {
     pub fn left(&self) -> Vec<String> {
         let mut left: Vec<_> =
             self.processes().iter().map(|pid| format!("process {pid}")).collect();
-        left.extend(files_left(&self.room));
+        let directories = [&self.room.join("run"), &self.room.join("more"), &self.swap];
+        left.extend(files_in(directories));
         left
     }
 
@@ -186,14 +199,16 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         self.kill();
-        let _ = fs::remove_dir_all(&self.room);
+        for directory in [&self.room, &self.swap] {
+            let _ = fs::remove_dir_all(directory);
+        }
     }
 }
 
-/// Files that a job has left in its directory: its own, and those of its devices.
-fn files_left(room: &Path) -> impl Iterator<Item = String> {
-    ["run", "swap", "more"].into_iter().flat_map(move |name| {
-        let entries = fs::read_dir(room.join(name)).into_iter().flatten().flatten();
+/// What lies in directories.
+fn files_in(directories: [&PathBuf; 3]) -> impl Iterator<Item = String> {
+    directories.into_iter().flat_map(|directory| {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
         entries.map(|entry| entry.path().display().to_string())
     })
 }
@@ -217,20 +232,29 @@ mod tests {
     #[test]
     fn a_file_that_a_job_leaves_is_found_wherever_it_lies() {
         let room = std::env::temp_dir().join(format!("overspill-left-{}", std::process::id()));
-        for name in ["run", "swap", "more", "work"] {
+        for name in ["swap", "room/run", "room/more", "room/work"] {
             fs::create_dir_all(room.join(name)).unwrap();
         }
-        let left = || files_left(&room).collect::<Vec<_>>();
-        fs::write(room.join("work/of-the-load"), "").unwrap();
-        assert!(left().is_empty());
-        for name in ["run/job", "swap/file", "more/file"] {
+        let job = Job {
+            table: Table::create(&room.join("table")).unwrap(),
+            child: Command::new("true").spawn().unwrap(),
+            room: room.join("room"),
+            swap: room.join("swap"),
+            has_own: true,
+            overspill: "/nowhere/overspill".into(),
+        };
+        fs::write(room.join("room/work/of-the-load"), "").unwrap();
+        assert!(job.left().is_empty(), "{:?}", job.left());
+        for name in ["swap/file", "room/run/job", "room/more/file"] {
             let path = room.join(name);
             fs::write(&path, "").unwrap();
-            assert_eq!(left(), [path.display().to_string()]);
+            assert_eq!(job.left(), [path.display().to_string()]);
             fs::remove_file(&path).unwrap();
         }
-        fs::create_dir(room.join("run/7")).unwrap();
-        assert_eq!(left().len(), 1, "a directory is left as well");
+        fs::create_dir(room.join("room/run/7")).unwrap();
+        assert_eq!(job.left().len(), 1, "a directory is left as well");
+        drop(job);
+        assert!(!room.join("room").exists() && !room.join("swap").exists());
         fs::remove_dir_all(&room).unwrap();
     }
 

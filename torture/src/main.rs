@@ -85,7 +85,11 @@ struct Args {
     /// Settings of the engine, as of `overspill run`
     #[arg(long, value_name = "KEY=VALUE[,...]")]
     set: Option<String>,
-    /// Where the swap files are [default: $TMPDIR, or /var/tmp]
+    /// A small file system of its own for the first swap device; it is filled while disks are full
+    #[arg(long, value_name = "DIRECTORY")]
+    swap: Option<PathBuf>,
+    /// Where everything else is, and the swap files as well without --swap [default: $TMPDIR, or
+    /// /var/tmp]
     #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
     /// Do not try findings again
@@ -168,6 +172,10 @@ fn plan_of(args: &Args, fault: Fault, seed: u64) -> std::io::Result<Plan> {
         let missing = format!("there is no {}: build it with `make`", overspill.display());
         return Err(std::io::Error::other(missing));
     }
+    // What would be refused during the run is so before.
+    if let Some(swap) = &args.swap {
+        full::Ballast::new(swap)?;
+    }
     Ok(Plan {
         fault,
         seed,
@@ -179,6 +187,7 @@ fn plan_of(args: &Args, fault: Fault, seed: u64) -> std::io::Result<Plan> {
         process_mib: (args.size.0 >> 20).max(1),
         classes,
         set: args.set.clone(),
+        swap: args.swap.clone(),
         scratch: args.dir.clone().unwrap_or_else(temporary),
         overspill,
     })

@@ -40,6 +40,8 @@ pub struct Plan {
     pub process_mib: u64,
     pub classes: Vec<&'static str>,
     pub set: Option<String>,
+    /// A file system of its own for the first device.
+    pub swap: Option<PathBuf>,
     pub scratch: PathBuf,
     pub overspill: PathBuf,
 }
@@ -66,9 +68,10 @@ impl Plan {
     /// The command that does the same.
     pub fn command(&self) -> String {
         let set = self.set.as_ref().map(|set| format!(" --set {set}")).unwrap_or_default();
+        let swap = self.swap.as_ref().map(|swap| format!(" --swap {}", swap.display()));
         format!(
             "overspill torture --seed {} --fault {} --seconds {} --memory {}M --processes {} \
-             --threads {} --size {}M --only {}{set}",
+             --threads {} --size {}M --only {}{set}{}",
             self.seed,
             self.fault,
             self.time.as_secs(),
@@ -77,6 +80,7 @@ impl Plan {
             self.threads,
             self.process_mib,
             self.classes.join(","),
+            swap.unwrap_or_default(),
         )
     }
 }
@@ -98,6 +102,7 @@ pub mod tests {
             process_mib: 24,
             classes: [&INSIDE[..], &OUTSIDE].concat(),
             set: None,
+            swap: None,
             scratch: "/nowhere".into(),
             overspill: "/nowhere/overspill".into(),
         }

@@ -128,7 +128,7 @@ fn too_much(plan: &Plan, figures: &Figures, budget_mib: u64) -> Option<String> {
 /// Who waits for room that there is, or soon is again, goes on.
 fn too_little(figures: &Figures, had_room: bool) -> Option<String> {
     let kills = figures.oom_kills;
-    (had_room && kills > 0).then(|| format!("{kills} processes were killed for want of room"))
+    (had_room && kills > 0).then(|| format!("killed for want of room: {kills} processes"))
 }
 
 fn leak(job: &Job, patience: Duration) -> Option<String> {

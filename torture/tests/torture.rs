@@ -1,7 +1,9 @@
 //! The torture in short, and that it finds what is wrong.
 
+use overspill_tests::command::in_mount_namespace;
 use overspill_tests::process::{Outcome, run};
-use overspill_tests::{Scratch, clean, overspill, skipped};
+use overspill_tests::{Scratch, clean, is_root, overspill, skipped};
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
@@ -10,21 +12,31 @@ use std::time::Duration;
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
 const LIMIT: Duration = Duration::from_secs(400);
 
-/// `overspill-torture ARGS`; none where nothing can be run.
-fn torture(name: &str, args: &[&str]) -> Option<Outcome> {
+/// `overspill-torture`; none where nothing can be run.
+fn program() -> Option<&'static Path> {
     overspill(&SCRATCH)?;
     let program = Path::new(env!("CARGO_BIN_EXE_overspill-torture"));
     if !program.with_file_name("overspill").exists() {
         skipped("the command is not built beside the torture: cargo build --workspace");
         return None;
     }
+    Some(program)
+}
+
+/// `overspill-torture ARGS`; none where nothing can be run.
+fn torture(name: &str, args: &[&str]) -> Option<Outcome> {
+    let program = program()?;
     let room = SCRATCH.room(name);
     let mut command = Command::new(program);
     clean(&mut command).args(args).arg("--dir").arg(&room.path);
     let outcome = run(&mut command, LIMIT);
-    let left = std::fs::read_dir(&room.path).map_or(0, Iterator::count);
-    assert_eq!(left, 0, "{name}: it leaves nothing behind");
+    leaves_nothing(&room.path);
     Some(outcome)
+}
+
+fn leaves_nothing(directory: &Path) {
+    let left = fs::read_dir(directory).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "{}: it leaves nothing behind", directory.display());
 }
 
 #[test]
@@ -56,6 +68,35 @@ fn disks_that_are_full_and_writes_that_fail_lose_nothing() {
     let Some(outcome) = torture("full", &args) else { return };
     assert_eq!(outcome.status, 0, "{outcome:?}");
     assert!(!outcome.stdout.contains("\"write_errors\":0,"), "no write failed: {outcome:?}");
+}
+
+/// The same with a file system that is full itself.
+#[test]
+fn a_file_system_that_is_full_for_a_while_loses_nothing() {
+    let Some(program) = program() else { return };
+    if !is_root() {
+        return skipped("only root can mount a file system");
+    }
+    let (room, work) = (SCRATCH.room("ext4"), SCRATCH.room("ext4-work"));
+    let (image, mounted) = (room.path.join("image"), room.path.join("mounted"));
+    fs::create_dir(&mounted).unwrap();
+    File::create(&image).and_then(|file| file.set_len(512 << 20)).unwrap();
+    let made = run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image), LIMIT);
+    assert_eq!(made.status, 0, "{made:?}");
+    let args = "--seconds 8 --seed 5 --memory 24M --fault thread --only touch,map,fork,full";
+    let script = format!(
+        "mount -o loop \"$1\" \"$2\" || exit 77; \
+         \"$0\" {args} --no-reduce --swap \"$2\" --dir \"$3\"; status=$?; \
+         ls \"$2\"; umount \"$2\" || umount -l \"$2\"; exit $status"
+    );
+    let args: [&Path; 4] = [program, &image, &mounted, &work.path];
+    let outcome = run(clean(&mut in_mount_namespace(&script, &args)), LIMIT);
+    if outcome.status == 77 {
+        return skipped(&format!("no loop device can be mounted here: {}", outcome.stderr));
+    }
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+    assert!(outcome.stdout.ends_with("nothing found\nlost+found\n"), "{outcome:?}");
+    leaves_nothing(&work.path);
 }
 
 #[test]
@@ -91,6 +132,8 @@ fn a_process_that_outlives_its_job_is_found() {
 
 #[test]
 fn bad_input_is_told() {
+    let Some(outcome) = torture("swap", &["--swap", "/nowhere"]) else { return };
+    assert_eq!(outcome.status, 3, "{outcome:?}");
     let Some(outcome) = torture("only", &["--only", "kill"]) else { return };
     assert_eq!(outcome.status, 3, "{outcome:?}");
     assert!(outcome.stderr.contains("the load has nothing to do"), "{outcome:?}");
