@@ -377,6 +377,8 @@ static void gadgets(void)
         {"pidfd_getfd", {438, 3, 0, 0}},
         {"prlimit64 of another", {SYS_prlimit64, other, RLIMIT_NOFILE, (long)room}},
         {"fcntl(F_SETOWN)", {SYS_fcntl, 0, F_SETOWN, other}},
+        {"fcntl(F_DUPFD)", {SYS_fcntl, 0, F_DUPFD, 0}},
+        {"fcntl(F_DUPFD_CLOEXEC)", {SYS_fcntl, 0, F_DUPFD_CLOEXEC, 0}},
         {"ioctl", {SYS_ioctl, 0, 0x5401, (long)room}},
         {"pwrite64", {SYS_pwrite64, 1, (long)text, 1, 0}},
         {"pread64", {SYS_pread64, 0, (long)text, 1, 0}},

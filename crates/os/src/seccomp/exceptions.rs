@@ -135,7 +135,7 @@ const SETXID: u32 = 33;
 
 /// Calls that are bound to what the engine makes them with; where one stands several times, one of
 /// the lines is to hold.
-const BOUND: [(Sysno, &[When]); 32] = [
+const BOUND: [(Sysno, &[When]); 34] = [
     // 1. Faults, and pages on devices.
     (Sysno::ioctl, &[Engines(0), Bits(1, IOCTL_TYPE, OF_USERFAULTFD)]),
     (Sysno::ioctl, &[Engines(0), Is(1, &OF_DEVICES)]),
@@ -150,7 +150,11 @@ const BOUND: [(Sysno, &[When]); 32] = [
     (Sysno::fcntl, &[Engines(0), Is(1, &[libc::F_OFD_SETLK as u32, libc::F_OFD_GETLK as u32])]),
     // Of what tells of the sibling's end.
     (Sysno::fcntl, &[Engines(0), Is(1, &[libc::F_SETFL as u32])]),
-    (Sysno::fcntl, &[Is(1, &[libc::F_GETFL as u32, libc::F_DUPFD_CLOEXEC as u32])]),
+    // Of a new one, which gets one of the engine's numbers; of one that the engine has.
+    (Sysno::fcntl, &[Is(1, &[libc::F_DUPFD_CLOEXEC as u32]), Engines(2)]),
+    (Sysno::fcntl, &[Engines(0), Is(1, &[libc::F_DUPFD_CLOEXEC as u32]), Is(2, &[0])]),
+    // How the program has opened what it hands to a call.
+    (Sysno::fcntl, &[Is(1, &[libc::F_GETFL as u32])]),
     (Sysno::userfaultfd, &[Is(0, &USERFAULTFD)]),
     (Sysno::process_madvise, &[Is(0, &[SELF])]),
     // 2. Memory.
