@@ -70,11 +70,12 @@ impl Plan {
         let set = self.set.as_ref().map(|set| format!(" --set {set}")).unwrap_or_default();
         let swap = self.swap.as_ref().map(|swap| format!(" --swap {}", swap.display()));
         format!(
-            "overspill torture --seed {} --fault {} --seconds {} --memory {}M --processes {} \
-             --threads {} --size {}M --only {}{set}{}",
+            "overspill torture --seed {} --fault {} --seconds {} --patience {} --memory {}M \
+             --processes {} --threads {} --size {}M --only {}{set}{}",
             self.seed,
             self.fault,
             self.time.as_secs(),
+            self.patience.as_secs(),
             self.memory_mib,
             self.processes,
             self.threads,
@@ -106,6 +107,18 @@ pub mod tests {
             scratch: "/nowhere".into(),
             overspill: "/nowhere/overspill".into(),
         }
+    }
+
+    #[test]
+    fn the_command_says_all_that_a_run_follows_from() {
+        let mut plan = Plan { patience: Duration::from_secs(3), ..plan() };
+        plan.classes = vec!["touch", "full"];
+        plan.swap = Some("/small".into());
+        assert_eq!(
+            plan.command(),
+            "overspill torture --seed 1 --fault signal --seconds 60 --patience 3 --memory 48M \
+             --processes 4 --threads 2 --size 24M --only touch,full --swap /small"
+        );
     }
 
     #[test]
