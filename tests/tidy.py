@@ -69,11 +69,10 @@ FLOORS = {
 CIRCULAR = {
     "bench": "benches/vs_kernel benches/vs_kernel/own",
     "crates/engine": """
-        base/psi base/psi/shared config config/baselines config/settings control
-        control/advice control/children control/limit control/proactive control/share
-        control/swapoff control/swapoff/evacuate control/unmanaged engine engine/fork fault
-        fault/ahead fault/readahead frame frame/locked memory memory/lease memory/shares
-        pool pool/builder pool/region pool/vec reclaim reclaim/way_out slot slot/percpu
+        config config/baselines config/settings control control/advice control/children
+        control/limit control/proactive control/share control/swapoff
+        control/swapoff/evacuate control/unmanaged engine engine/fork frame frame/locked
+        memory memory/lease memory/shares pool pool/builder pool/region pool/vec
     """,
     "crates/os": """
         beside/calls beside/credentials beside/filters beside/request beside/stack
