@@ -69,10 +69,8 @@ FLOORS = {
 CIRCULAR = {
     "bench": "benches/vs_kernel benches/vs_kernel/own",
     "crates/engine": """
-        config config/baselines config/settings control control/advice control/children
-        control/limit control/proactive control/share control/swapoff
-        control/swapoff/evacuate control/unmanaged engine engine/fork frame frame/locked
-        memory memory/lease memory/shares pool pool/builder pool/region pool/vec
+        control control/advice control/children control/limit control/proactive
+        control/share control/swapoff control/swapoff/evacuate control/unmanaged
     """,
     "crates/os": """
         beside/calls beside/credentials beside/filters beside/request beside/stack

@@ -16,7 +16,7 @@ pub mod size;
 use crate::fault::{Fault, FaultContext};
 use crate::frame::cells::Owner;
 use crate::frame::{Mobility, Need};
-use crate::memory::lease::Growth;
+use crate::memory::growth::Growth;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
 use crate::swap::Entry;

@@ -1,6 +1,8 @@
 //! The allocator against a model that knows of each frame only whether it is handed out.
 
 use super::*;
+use crate::stats::Counter;
+use crate::units::FrameId;
 use proptest::prelude::*;
 use std::sync::atomic::AtomicBool;
 

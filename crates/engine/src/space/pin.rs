@@ -3,7 +3,7 @@
 use crate::base::seeded::{Bug, is_seeded};
 use crate::base::sync::Backoff;
 use crate::memory::extent;
-use crate::memory::lease::Growth;
+use crate::memory::growth::Growth;
 use crate::memory::word::State;
 use crate::space::Space;
 use crate::space::regions::{Region, RegionKind, RegionMap};
