@@ -4,9 +4,11 @@
 //! One that was sent may come while a handler of the engine's is at work, and waits for its end
 //! ([`put_off`]), and so does any other that those handlers leave open.
 
-use super::{
-    Blocked, Handler, OURS, SHADOWED, are_all, begin_handler, change_mask, context_mask,
-    end_handler, overspill_signal, overspill_signal_called, overspill_signal_end, real_sigaction,
+use super::entry::{
+    Handler, overspill_signal, overspill_signal_called, overspill_signal_end, real_sigaction,
+};
+use super::mask::{
+    Blocked, OURS, SHADOWED, are_all, begin_handler, change_mask, context_mask, end_handler,
     send_to_self,
 };
 use crate::lock::RawLock;
