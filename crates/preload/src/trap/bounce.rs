@@ -9,7 +9,7 @@
 //! number a call gets a mapping of its own. No locks: words of each class say which are taken. A
 //! thread begins to look at a word by its number, so that threads do not contend for one.
 
-use super::Record;
+use super::record::Record;
 use crate::{memory, pool, sys};
 use overspill_os::{Errno, PAGE_SIZE, tls};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
