@@ -1,6 +1,6 @@
 //! Taking frames: from the lists of the processor, and else from a zone.
 
-use super::hold::Doing;
+use super::hold::HeldFor;
 use super::locked::LockedZone;
 use super::percpu::{LIST_ORDER_MAX, Picked};
 use super::zone::{Source, Zone};
@@ -65,7 +65,7 @@ impl FrameAllocator {
         let blocks = lists.to_take(order);
         let mut taken = Picked::new();
         for cell in self.zones_of(cpu).filter(|cell| self.has_room(cell, order, need)) {
-            let mut hold = self.hold(cell, Doing::Take);
+            let mut hold = self.hold(cell, HeldFor::Take);
             let room = |need| (self.room_of(&hold, need) >> order) as usize;
             let mut left = blocks.min(room(Need::Fault).max(1)).min(room(need)) << order;
             while left > 0 && !taken.is_full() {
@@ -106,7 +106,7 @@ impl FrameAllocator {
         if !self.has_room(cell, order, need) {
             return None;
         }
-        let mut hold = self.hold(cell, Doing::Take);
+        let mut hold = self.hold(cell, HeldFor::Take);
         if self.room_of(&hold, need) < 1 << order {
             return None;
         }

@@ -1,6 +1,6 @@
 //! Giving frames back: to the lists of the processor, and from there, or at once, to their zones.
 
-use super::hold::{Doing, Hold};
+use super::hold::{HeldFor, Hold};
 use super::percpu::{CpuLists, LIST_ORDER_MAX, Picked};
 use super::{FrameAllocator, FramePick, MAX_ORDER, Mobility};
 use crate::base::sync::lock;
@@ -92,7 +92,7 @@ impl FrameAllocator {
     fn give_picked(&self, picked: &mut Picked) {
         if let Some((block, _)) = picked.blocks().first() {
             let hold = (self.settings.pick == FramePick::Inside)
-                .then(|| self.hold(self.zone_of(*block), Doing::Give));
+                .then(|| self.hold(self.zone_of(*block), HeldFor::Give));
             picked.merge();
             self.free_picked(picked, hold);
         }
@@ -112,7 +112,7 @@ impl FrameAllocator {
 
     fn free_to_zone(&self, block: u32, order: u8) {
         self.pageblocks.clear_used(block, order);
-        let mut hold = self.hold(self.zone_of(block), Doing::Give);
+        let mut hold = self.hold(self.zone_of(block), HeldFor::Give);
         hold.free(block, order);
     }
 
@@ -124,7 +124,7 @@ impl FrameAllocator {
             let before = lists.frames();
             // The zone of most of them, where there are several: that of the processor.
             let near = self.zones_of(cpu::current()).next().expect("there is a zone");
-            let hold = (pick == FramePick::Inside).then(|| self.hold(near, Doing::Give));
+            let hold = (pick == FramePick::Inside).then(|| self.hold(near, HeldFor::Give));
             lists.pick(frames, &mut picked);
             picked.merge();
             self.free_picked(&mut picked, hold);
@@ -144,7 +144,7 @@ impl FrameAllocator {
             let cell = self.zone_of(*block);
             if hold.as_ref().is_none_or(|hold| !std::ptr::eq(hold.cell, cell)) {
                 drop(hold.take());
-                hold = Some(self.hold(cell, Doing::Give));
+                hold = Some(self.hold(cell, HeldFor::Give));
             }
             hold.as_mut().expect("held just now").free(*block, *order);
         }

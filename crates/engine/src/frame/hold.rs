@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 impl FrameAllocator {
     /// Locks a zone.
-    pub(super) fn hold<'a>(&'a self, cell: &'a LockedZone, doing: Doing) -> Hold<'a> {
+    pub(super) fn hold<'a>(&'a self, cell: &'a LockedZone, doing: HeldFor) -> Hold<'a> {
         let zone = cell.zone.lock(&self.stats);
         let (before, charged) = (zone.used(), self.charged());
         Hold { allocator: self, cell, zone: Some(zone), doing, before, charged }
@@ -24,7 +24,7 @@ impl FrameAllocator {
 
 /// What a zone's lock is held for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Doing {
+pub enum HeldFor {
     Take,
     Give,
 }
@@ -34,7 +34,7 @@ pub struct Hold<'a> {
     pub allocator: &'a FrameAllocator,
     pub cell: &'a LockedZone,
     pub zone: Option<CountedGuard<'a, Zone>>,
-    pub doing: Doing,
+    pub doing: HeldFor,
     /// What the zone had handed out when it was locked, and the pages that were charged beside.
     pub before: u32,
     pub charged: u64,
@@ -62,7 +62,7 @@ impl Drop for Hold<'_> {
         let used = self.allocator.handed_out() + self.charged;
         let ns = self.zone.take().expect("held until dropped").release();
         let stats = &self.allocator.stats;
-        if self.doing == Doing::Give {
+        if self.doing == HeldFor::Give {
             stats.add(Counter::ZoneFreeHoldNs, ns);
         }
         self.allocator.publish_used();

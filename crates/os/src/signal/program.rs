@@ -20,23 +20,24 @@ use std::sync::atomic::{AtomicUsize, Ordering, Ordering::Release};
 
 /// The program's own actions for SIGBUS and SIGSYS: handler, flags and mask, as the kernel's
 /// struct.
-static PROGRAM_ACTIONS: [Action; 2] =
-    [const { Action { lock: RawLock::new(), action: UnsafeCell::new(KernelAction::DEFAULT) } }; 2];
+static PROGRAM_ACTIONS: [ProgramAction; 2] = [const {
+    ProgramAction { lock: RawLock::new(), action: UnsafeCell::new(KernelAction::DEFAULT) }
+}; 2];
 
-fn program_action(signal: i32) -> &'static Action {
+fn program_action(signal: i32) -> &'static ProgramAction {
     &PROGRAM_ACTIONS[usize::from(signal == libc::SIGSYS)]
 }
 
 /// An action behind a lock that is taken with all signals blocked, and held over a fork.
-struct Action {
+struct ProgramAction {
     lock: RawLock,
     action: UnsafeCell<KernelAction>,
 }
 
 // SAFETY: the cell is accessed under the lock only.
-unsafe impl Sync for Action {}
+unsafe impl Sync for ProgramAction {}
 
-impl Action {
+impl ProgramAction {
     /// Puts `new` in its place, if there is one, and returns the action before.
     fn replace(&self, new: Option<KernelAction>) -> KernelAction {
         self.lock.with(|| {
