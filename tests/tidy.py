@@ -4,7 +4,7 @@
     tests/tidy.py [--count]
 
 - Imports go down only: each crate is a list of floors, and a floor names only those below it.
-- Files of a folder do not import each other in a circle, but for those in CIRCULAR.
+- Files of a folder do not import each other in a circle.
 - A method stands in the folder of its type.
 - Functions have at most 70 lines, lines at most 100 columns.
 - Each path and symbol that ARCHITECTURE.md names exists.
@@ -63,27 +63,6 @@ FLOORS = {
         "contents", "usage", "workload", "measure", "model", "render", "machine", "work", "fixture",
         "benches", "lib", "bin", "main",
     ],
-}
-
-# Files that import each other in circles, by crate: this list may only become shorter.
-CIRCULAR = {
-    "bench": "benches/vs_kernel benches/vs_kernel/own",
-    "crates/engine": """
-        base/psi base/psi/shared config config/baselines config/settings control
-        control/advice control/children control/limit control/proactive control/share
-        control/swapoff control/swapoff/evacuate control/unmanaged engine engine/fork fault
-        fault/ahead fault/readahead frame frame/locked memory memory/lease memory/shares
-        pool pool/builder pool/region pool/vec reclaim reclaim/way_out slot slot/percpu
-    """,
-    "crates/os": """
-        beside/calls beside/credentials beside/filters beside/request beside/stack
-        beside/thread beside/watch descriptors descriptors/kept seccomp seccomp/filter
-        signal signal/program
-    """,
-    "crates/preload": """
-        dma dma/received trap trap/bounce trap/data trap/data/address trap/data/messages
-        trap/data/vector trap/present trap/structures trap/submit trap/way
-    """,
 }
 
 # Clocks that somebody may set, and what names them for another reason than to decide by them.
@@ -254,12 +233,8 @@ def check_circles(crate):
             new = imports.get(ways.pop(), set()) - seen
             seen |= new
             ways += new
-    circular = {"/".join(at) for at, seen in reached.items() if at in seen}
-    known = set(CIRCULAR.get(crate, "").split())
-    return [f"{crate}/src: {at} imports itself through others" for at in circular - known] + [
-        f"{crate}/src: {at} is in no circle any more: take it off the list"
-        for at in known - circular
-    ]
+    circular = sorted("/".join(at) for at, seen in reached.items() if at in seen)
+    return [f"{crate}/src: {at} imports itself through others" for at in circular]
 
 
 def functions(text):

@@ -18,7 +18,7 @@ pub mod zswap;
 mod tests {
     use super::*;
     use crate::model::declare::{Base, Goal, Ladder};
-    use overspill::config::{Config, baselines};
+    use overspill::config::Config;
 
     const ALL: [&Ladder; 11] = [
         &codecs::LADDER,
@@ -39,7 +39,7 @@ mod tests {
         for ladder in ALL {
             for step in ladder.steps {
                 let settings = ladder.settings(step).unwrap_or_default();
-                let applied = baselines::apply(&mut Config::default(), &settings);
+                let applied = Config::default().apply_with_baselines(&settings);
                 assert!(applied.is_ok(), "{} {}: {settings}", ladder.bench, step.name);
             }
         }

@@ -87,14 +87,15 @@ fn job(word: &str) -> Result<Program, String> {
 }
 
 pub fn run(args: &Args) -> Result<Findings, Failure> {
-    vs_kernel::compared(vs_kernel::Compared {
+    let (findings, _) = vs_kernel::compared(vs_kernel::Compared {
         ladder: &LADDER,
         sides: &args.sides,
         size: args.sides.size(),
         rounds: args.common.rounds,
         cases: plan(args),
         own: None,
-    })
+    })?;
+    Ok(findings)
 }
 
 /// Each job natively, then with zram and with overspill.

@@ -232,15 +232,15 @@ fn load_bytes(size: Bytes) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overspill::config::{Config, baselines};
+    use overspill::config::Config;
 
     #[test]
     fn the_best_step_is_the_default() {
         let mut config = Config::default();
-        baselines::apply(&mut config, engine::SETTINGS).unwrap();
+        config.apply_with_baselines(engine::SETTINGS).unwrap();
         let default = Config::default();
         let best = LADDER.settings(LADDER.step("in-flight").unwrap()).unwrap();
-        baselines::apply(&mut config, &best).unwrap();
+        config.apply_with_baselines(&best).unwrap();
         let of = |config: &Config| (config.baselines.swapoff_run, config.baselines.swapoff_depth);
         assert_eq!(of(&config), of(&default));
     }

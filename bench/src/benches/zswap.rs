@@ -317,13 +317,12 @@ fn request(case: &Case<(Work, usize)>, args: &Args, device: &str) -> Request {
 mod tests {
     use super::*;
     use crate::fixture::args;
-    use overspill::config::baselines;
 
     #[test]
     fn the_engine_has_the_settings_of_every_case_and_a_base_is_one_setting_away() {
         for case in plan(&args("")) {
             let settings = request(&case, &args(""), "").settings;
-            baselines::apply(&mut Config::default(), &settings).unwrap();
+            Config::default().apply_with_baselines(&settings).unwrap();
             let step = LADDER.step(&case.step).unwrap();
             let Some(base) = step.from else { continue };
             let measured = steps(case.what.0)[case.what.1];

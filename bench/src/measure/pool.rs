@@ -1,7 +1,7 @@
 //! The pool that is measured, and what its counters say between two moments.
 
 use super::failure::{Failing, Failure, fail};
-use overspill::config::{Config, Delivery, baselines};
+use overspill::config::{Config, Delivery};
 use overspill::units::{Bytes, PAGE_SIZE};
 use overspill::{Pool, Region};
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ pub fn open(memory: u64, device: Option<&str>, settings: &str) -> Result<Pool, F
     let swap = device.into_iter().collect();
     let mut config =
         Config { memory: Bytes(memory), swap, delivery: Delivery::Signal, ..Config::default() };
-    baselines::apply(&mut config, settings).map_err(Failure::of)?;
+    config.apply_with_baselines(settings).map_err(Failure::of)?;
     Pool::new(config).map_err(Failure::of)
 }
 

@@ -172,12 +172,12 @@ impl Outside {
         let processes = tree(self.launcher);
         let told = processes.iter().filter_map(|process| said.get(&process.inner_pid));
         let told = Bytes(told.map(|said| said.unmanaged.0).sum());
-        let beyond = |process: &Process, memory: Bytes| match said.get(&process.inner_pid) {
+        let beyond = |process: &OutsideProcess, memory: Bytes| match said.get(&process.inner_pid) {
             Some(said) if said.has_engine => Bytes(0),
             Some(said) => Bytes(memory.0.saturating_sub(said.unmanaged.0)),
             None => memory,
         };
-        let mut found: Vec<(&Process, Bytes)> =
+        let mut found: Vec<(&OutsideProcess, Bytes)> =
             processes.iter().map(|process| (process, beyond(process, process.memory))).collect();
         if self.is_much(sum(&found)) {
             for (process, memory) in found.iter_mut().filter(|(_, memory)| memory.0 > 0) {
@@ -185,8 +185,9 @@ impl Outside {
                 *memory = beyond(process, exact).min(*memory);
             }
         }
-        let last = |process: &Process| self.last.get(&process.pid).copied().unwrap_or_default();
-        let lasting: Vec<(&Process, Bytes)> =
+        let last =
+            |process: &OutsideProcess| self.last.get(&process.pid).copied().unwrap_or_default();
+        let lasting: Vec<(&OutsideProcess, Bytes)> =
             found.iter().map(|(process, memory)| (*process, last(process).min(*memory))).collect();
         self.grows = self.is_much(sum(&found)) && sum(&found).0 / 5 > sum(&lasting).0 / 4;
         self.now = sum(&lasting);
@@ -198,7 +199,7 @@ impl Outside {
         self.last = found.iter().map(|(process, memory)| (process.pid, *memory)).collect();
     }
 
-    fn note_worst(&mut self, lasting: &[(&Process, Bytes)]) {
+    fn note_worst(&mut self, lasting: &[(&OutsideProcess, Bytes)]) {
         let Some((process, memory)) = lasting.iter().max_by_key(|(_, memory)| memory.0) else {
             return;
         };
@@ -262,7 +263,7 @@ fn kinds(pid: u32, smaps: &str) -> BTreeMap<&'static str, u64> {
 
 /// A process of the job.
 #[derive(Debug)]
-struct Process {
+struct OutsideProcess {
     pid: u32,
     parent: u32,
     /// The number that it has for itself, in a container within the job.
@@ -272,12 +273,12 @@ struct Process {
     memory: Bytes,
 }
 
-impl Process {
-    fn read(pid: u32) -> Option<Process> {
-        Process::parse(pid, &read(pid, "status"))
+impl OutsideProcess {
+    fn read(pid: u32) -> Option<OutsideProcess> {
+        OutsideProcess::parse(pid, &read(pid, "status"))
     }
 
-    fn parse(pid: u32, status: &str) -> Option<Process> {
+    fn parse(pid: u32, status: &str) -> Option<OutsideProcess> {
         let field = |name: &str| {
             status
                 .lines()
@@ -285,7 +286,7 @@ impl Process {
                 .map(str::trim)
         };
         let number = |text: &str| text.split_whitespace().last()?.parse().ok();
-        Some(Process {
+        Some(OutsideProcess {
             pid,
             parent: field("PPid").and_then(number)?,
             inner_pid: field("NSpid").and_then(number).unwrap_or(pid),
@@ -313,7 +314,7 @@ fn read(pid: u32, name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn sum(found: &[(&Process, Bytes)]) -> Bytes {
+fn sum(found: &[(&OutsideProcess, Bytes)]) -> Bytes {
     Bytes(found.iter().map(|(_, memory)| memory.0).sum())
 }
 
@@ -326,11 +327,11 @@ fn kib(text: &str, name: &str) -> u64 {
 
 /// All that descend from a process, but for those of overspill and what these have started: that is
 /// of jobs of their own.
-fn tree(root: u32) -> Vec<Process> {
+fn tree(root: u32) -> Vec<OutsideProcess> {
     let mut found = Vec::new();
     let mut left = children(root);
     while let Some(pid) = left.pop() {
-        let Some(process) = Process::read(pid) else { continue };
+        let Some(process) = OutsideProcess::read(pid) else { continue };
         if process.name == OWN_NAME || found.len() >= PROCESSES_MAX {
             continue;
         }
@@ -359,12 +360,12 @@ mod tests {
     fn the_status_of_a_process_is_read() {
         let status = "Name:\tmy prog\nPid:\t7\nPPid:\t3\nNSpid:\t7\t2\nVmRSS:\t   900 kB\n\
             RssAnon:\t     400 kB\nRssFile:\t 300 kB\nRssShmem:\t       8 kB\n";
-        let process = Process::parse(7, status).unwrap();
+        let process = OutsideProcess::parse(7, status).unwrap();
         assert_eq!((process.parent, process.inner_pid, process.memory), (3, 2, Bytes(408 << 10)));
         assert_eq!(process.name, "my prog");
         // A zombie has no memory; no process says nothing.
-        assert_eq!(Process::parse(7, "Name:\tx\nPPid:\t3\n").unwrap().memory, Bytes(0));
-        assert!(Process::parse(7, "").is_none());
+        assert_eq!(OutsideProcess::parse(7, "Name:\tx\nPPid:\t3\n").unwrap().memory, Bytes(0));
+        assert!(OutsideProcess::parse(7, "").is_none());
     }
 
     #[test]

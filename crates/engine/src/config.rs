@@ -229,92 +229,10 @@ impl Config {
             token: self.baselines.token,
         }
     }
-
-    /// Applies a list of [`SETTINGS`] such as `out=move,folio=1`.
-    ///
-    /// # Errors
-    /// For what is no setting, or not a value of it.
-    pub fn apply_settings(&mut self, list: &str) -> Result<(), BadSetting> {
-        table::apply(SETTINGS, "setting", self, list)
-    }
 }
 
 impl From<BadSetting> for Error {
     fn from(bad: BadSetting) -> Error {
         Error::BadSetting(bad.to_string())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn each_word_is_parsed_and_shown_as_itself() {
-        table::check(SETTINGS);
-    }
-
-    proptest! {
-        /// Whatever is asked for is either refused with a sentence, or what is shown of it is the
-        /// same once more.
-        #[test]
-        fn any_list_is_applied_or_refused(
-            names in prop::collection::vec(
-                (0..SETTINGS.len(), "[a-z0-9:./%+ -]{0,12}|[0-9]{1,4}(K|M|G|%|ms)?|auto|off"),
-                0..4,
-            ),
-            noise in ".{0,12}",
-        ) {
-            let named = |(at, value): &(usize, String)| format!("{}={value}", SETTINGS[*at].name());
-            let named: Vec<_> = names.iter().map(named).collect();
-            for list in [named.join(","), noise] {
-                let mut config = Config::default();
-                if let Err(bad) = config.apply_settings(&list) {
-                    prop_assert!(!bad.to_string().is_empty());
-                    continue;
-                }
-                let shown = |config: &Config| -> Vec<String> {
-                    let show = |one: &table::Setting<Config>| {
-                        format!("{}={}", one.name(), one.show(config))
-                    };
-                    SETTINGS.iter().map(show).collect()
-                };
-                let mut again = Config::default();
-                again.apply_settings(&shown(&config).join(",")).unwrap();
-                prop_assert_eq!(shown(&config), shown(&again));
-            }
-        }
-    }
-
-    #[test]
-    fn settings_apply_or_say_why() {
-        let mut config = Config::default();
-        config.apply_settings("out=move,folio=1,workers=3,compressed=0,window=3M").unwrap();
-        assert_eq!((config.way_out, config.workers), (WayOut::Move, Some(3)));
-        assert_eq!((config.folio, config.compressed_max), (FolioMax::Pages(1), CompressedMax::OFF));
-        assert_eq!(config.window, Some(Bytes(4 << 20)));
-        config.apply_settings("zswap.codec=zstd:9,zswap.recompress=zstd").unwrap();
-        assert_eq!(config.zswap_codec, TierCodec::Always(Codec::Zstd(9)));
-        assert_eq!(config.zswap_recompress, Recompress::Cold(Codec::ZSTD_LEVEL));
-        let error = config.apply_settings("zswap.codec=lzo").unwrap_err().to_string();
-        let expected = "setting zswap.codec cannot be 'lzo': it takes auto|lz4|zstd[:LEVEL]|none";
-        assert_eq!(error, expected);
-        for bad in [
-            "out",
-            "out=x",
-            "nope=1",
-            "folio=3",
-            "folio=128",
-            "readahead=0",
-            "workers=17",
-            "compressed=91",
-            "zswap.recompress=lz4",
-            "watermark=1%",
-            "window=1",
-            "window=9T",
-        ] {
-            assert!(config.apply_settings(bad).is_err(), "{bad}");
-        }
     }
 }

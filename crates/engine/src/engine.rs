@@ -33,7 +33,7 @@ use crate::stats::{Counter, Stats};
 use crate::swap::Swap;
 use crate::units::Bytes;
 use crate::workingset::WorkingSet;
-use fork::Forking;
+use fork::prepared::Forking;
 use overspill_os::backing::{AnonPrivate, Backing};
 use overspill_os::directory::Directory;
 use overspill_os::{cpu, probe, vm};

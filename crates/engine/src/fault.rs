@@ -4,8 +4,8 @@
 //! The same code serves both deliveries ([`delivery`]). It allocates nothing, takes no lock that
 //! the program's own calls hold while they can fault, and touches no managed memory. Neighbouring
 //! pages come in beside the faulting one as a folio while a thread goes through memory in sequence
-//! ([`readahead`], [`folio`]), else not; and what a long sequence goes on to, by a thread beside
-//! ([`ahead`]).
+//! ([`streams`], [`folio`]), else not; what lies around it on its device ([`readahead`]); and what
+//! a long sequence goes on to, by a thread beside ([`ahead`]).
 //!
 //! It owns the buffers that faults are served with, the stacks on which the program's threads run
 //! engine code, and the streams of sequential faults.
@@ -25,6 +25,7 @@ mod publish;
 pub mod readahead;
 mod serve;
 pub mod settings;
+mod streams;
 
 use crate::base::Base;
 use crate::base::buffers::{Buffers, TakenBuffers};
@@ -35,15 +36,15 @@ use crate::reclaim::Reclaim;
 use crate::stats::Stats;
 use crate::swap::Swap;
 use crate::workingset::WorkingSet;
-use ahead::Waiting;
 use context::FaultContext;
 use folio::Folios;
 use overspill_os::backing::{AnonPrivate, Backing};
 use overspill_os::stack::EngineStacks;
 use overspill_os::{Errno, cpu};
-use readahead::{ReadaheadSize, Streams};
+use readahead::size::ReadaheadSize;
 use settings::{Delivery, FaultSettings};
 use std::sync::Arc;
+use streams::{Streams, Waiting};
 
 /// What became of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

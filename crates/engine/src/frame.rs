@@ -14,8 +14,9 @@
 //!   into blocks as large as it makes up; under it blocks are only merged with what is there.
 //!   [`FramePick::Inside`] is the baseline.
 //!
-//! Beside these, the limit and what counts (`budget`), a zone's lock and what is measured of it
-//! (`locked`), and the size of the arena (`size`).
+//! Frames are taken in `alloc` and given back in `free`. Beside these, the limit and what counts
+//! (`budget`), a zone's lock (`locked`) and what is measured of a hold of it (`hold`), and the size
+//! of the arena (`size`).
 //!
 //! Frames that come back in runs longer than lists have are blocks already: they go past the lists.
 //!
@@ -23,8 +24,11 @@
 //! tried, and the zone is asked directly when they are somebody else's just now. A hold of a zone's
 //! lock is bounded by [`percpu::HOLD_BLOCKS`] blocks.
 
+mod alloc;
 mod budget;
 pub mod cells;
+mod free;
+mod hold;
 mod locked;
 mod mobility;
 pub mod percpu;
@@ -35,20 +39,20 @@ pub mod zone;
 
 use crate::base::counted::CountedMutex;
 use crate::base::lockdep::Rank;
-use crate::base::sync::{RankedMutex, lock};
-use crate::stats::{Counter, Stats};
-use crate::units::{Bytes, FrameId};
+use crate::base::sync::RankedMutex;
+use crate::stats::Stats;
+use crate::units::Bytes;
 use cells::{FrameCells, NO_FRAME};
-use locked::{Doing, Hold, LockedZone, ZONE_LOCK};
+use locked::{LockedZone, ZONE_LOCK};
 use mobility::ORDERS;
 pub use mobility::{MAX_ORDER, Mobility, PAGEBLOCK};
 use overspill_os::Errno;
-use overspill_os::cpu::{self, Topology};
-use percpu::{CpuLists, LIST_ORDER_MAX, ListMarks, Picked};
+use overspill_os::cpu::Topology;
+use percpu::{CpuLists, ListMarks};
 pub use settings::{FramePick, FrameSettings};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 pub use watermarks::{Mark, Watermarks};
-use zone::{Pageblocks, Source, Zone};
+use zone::{Pageblocks, Zone};
 
 /// The largest arena: what entries of slots and of the compressed tier tell the frames of apart.
 pub const ARENA_MAX: Bytes = Bytes(4 << 40);
@@ -169,345 +173,16 @@ impl FrameAllocator {
         &self.cells
     }
 
-    // ---- Taking ----
-
-    /// Takes `2^order` contiguous frames, the first at a multiple of their number. `None` when the
-    /// budget or the arena has no room for them.
-    pub fn alloc(&self, order: u8, mobility: Mobility, need: Need) -> Option<FrameId> {
-        assert!(order <= MAX_ORDER, "no block has order {order}");
-        let cpu = cpu::current();
-        let block = self.alloc_from_lists(cpu, order, mobility, need).or_else(|| {
-            self.zones_of(cpu).find_map(|zone| self.alloc_from_zone(zone, order, mobility, need))
-        })?;
-        self.stats.add(Counter::FrameAlloc, 1 << order);
-        Some(FrameId(block))
-    }
-
-    /// Takes up to `pages` frames for pages that are mapped together, in blocks as large as the
-    /// lists have, and adds them to `out`; how many there were.
-    pub fn alloc_folio(&self, pages: usize, need: Need, out: &mut Vec<FrameId>) -> usize {
-        let before = out.len();
-        let mut order = LIST_ORDER_MAX;
-        while out.len() - before < pages {
-            let rest = pages - (out.len() - before);
-            order = order.min(rest.ilog2() as u8);
-            match self.alloc(order, Mobility::Movable, need) {
-                Some(first) => out.extend((0..1 << order).map(|i| FrameId(first.0 + i))),
-                None if order > 0 => order -= 1,
-                None => break,
-            }
-        }
-        out.len() - before
-    }
-
-    fn alloc_from_lists(
-        &self,
-        cpu: usize,
-        order: u8,
-        mobility: Mobility,
-        need: Need,
-    ) -> Option<u32> {
-        if !self.settings.percpu || order > LIST_ORDER_MAX || need == Need::Over {
-            return None;
-        }
-        let mut lists = self.lists[cpu % self.lists.len()].0.try_lock()?;
-        // 1. What this processor keeps. Not for a fault while the reserve is half gone: what is
-        //    freed comes back to the lists, so that the zone would never see again what reclaim
-        //    took of it.
-        if need == Need::Fault && self.is_reserve_short(cpu) {
-            self.give(&mut lists, u32::MAX, self.settings.pick);
-        }
-        if let Some(block) = lists.pop(mobility, order) {
-            return Some(block);
-        }
-        // 2. As many as may be, in one hold of the zone's lock. Reclaim below the mark takes what
-        //    it needs and no more.
-        let blocks = lists.to_take(order);
-        let mut taken = Picked::new();
-        for cell in self.zones_of(cpu).filter(|cell| self.has_room(cell, order, need)) {
-            let mut hold = self.hold(cell, Doing::Take);
-            let room = |need| (self.room_of(&hold, need) >> order) as usize;
-            let mut left = blocks.min(room(Need::Fault).max(1)).min(room(need)) << order;
-            while left > 0 && !taken.is_full() {
-                let most = left.ilog2().min(MAX_ORDER.into()) as u8;
-                let own = hold.alloc_own(order, most, mobility);
-                let Some((block, order)) =
-                    own.or_else(|| Some((self.take(&mut hold, order, mobility)?, order)))
-                else {
-                    break;
-                };
-                taken.push(block, order);
-                left -= 1 << order;
-            }
-            drop(hold);
-            // Large blocks are taken apart without the lock. Those that follow one another are
-            // handed out one after the other, so that they come back as the block that they were.
-            for (block, whole) in taken.blocks().iter().rev() {
-                self.pageblocks.set_used(*block, *whole);
-                let parts = (*block..block + (1 << whole)).step_by(1 << order);
-                parts.rev().for_each(|part| lists.push(part, order, mobility));
-            }
-            taken.clear();
-            if let Some(block) = lists.pop(mobility, order) {
-                self.stats.add(Counter::FrameBatchAlloc, 1);
-                return Some(block);
-            }
-        }
-        None
-    }
-
-    fn alloc_from_zone(
-        &self,
-        cell: &LockedZone,
-        order: u8,
-        mobility: Mobility,
-        need: Need,
-    ) -> Option<u32> {
-        if !self.has_room(cell, order, need) {
-            return None;
-        }
-        let mut hold = self.hold(cell, Doing::Take);
-        if self.room_of(&hold, need) < 1 << order {
-            return None;
-        }
-        let block = self.take(&mut hold, order, mobility)?;
-        drop(hold);
-        self.pageblocks.set_used(block, order);
-        Some(block)
-    }
-
-    /// Whether a request may take a block from a zone, as far as can be seen without its lock: near
-    /// the limit many ask in vain.
-    fn has_room(&self, cell: &LockedZone, order: u8, need: Need) -> bool {
-        self.room(cell, cell.used.load(Relaxed), self.charged(), need) >= 1 << order
-    }
-
-    /// Whether less than half of the reserve is left in the zone of a processor.
-    fn is_reserve_short(&self, cpu: usize) -> bool {
-        let cell = &self.zones[self.topology.node(cpu)];
-        let left = self.room(cell, cell.used.load(Relaxed), self.charged(), Need::Reclaim);
-        left < self.min() / self.zones.len() as u64 / 2
-    }
-
-    fn take(&self, zone: &mut Zone, order: u8, mobility: Mobility) -> Option<u32> {
-        let (block, source) = zone.alloc(order, mobility)?;
-        if source != Source::Own {
-            self.stats.add(Counter::FrameFallback, 1);
-            self.stats.add(Counter::FrameSteal, (source == Source::Steal) as u64);
-        }
-        Some(block)
-    }
-
-    /// Frames that a request may take from a zone whose lock it has.
-    fn room_of(&self, hold: &Hold, need: Need) -> u64 {
-        self.room(hold.cell, hold.used(), hold.charged, need)
-    }
-
-    /// Frames that a request may take from a zone that has handed out `used`, beside `charged`
-    /// pages.
-    fn room(&self, cell: &LockedZone, used: u32, charged: u64, need: Need) -> u64 {
-        let share = |pages: u64| pages / self.zones.len() as u64;
-        let limit = cell.limit.load(Relaxed).saturating_sub(share(charged));
-        let limit = match need {
-            Need::Fault => limit.saturating_sub(share(self.promised() + self.min())),
-            Need::Reclaim => limit,
-            Need::Over => u64::MAX,
-        };
-        limit.saturating_sub(used.into())
-    }
-
-    /// The zones, the nearest first.
-    fn zones_of(&self, cpu: usize) -> impl Iterator<Item = &LockedZone> {
-        let first = self.topology.node(cpu);
-        self.zones[first..].iter().chain(&self.zones[..first])
-    }
-
-    // ---- Giving back ----
-
-    /// Gives back the `2^order` frames from `frame` on. They need not have been taken by one call:
-    /// a block may come back in parts, and parts may come back as the block they make up.
-    ///
-    /// # Panics
-    /// When `frame` is not a multiple of `2^order`, or when one of the frames is free already or
-    /// outside the arena; at the latest when it goes back to its zone.
-    pub fn free(&self, frame: FrameId, order: u8) {
-        assert!(
-            order <= MAX_ORDER && frame.0.is_multiple_of(1 << order),
-            "{frame:?} cannot begin order {order}"
-        );
-        self.stats.add(Counter::FrameFree, 1 << order);
-        if order <= LIST_ORDER_MAX
-            && self.settings.percpu
-            && let Some(mut lists) = self.lists[cpu::current() % self.lists.len()].0.try_lock()
-        {
-            self.free_to_lists(&mut lists, frame.0, order);
-        } else {
-            self.free_to_zone(frame.0, order);
-        }
-    }
-
-    /// Gives back frames; those that follow one another go as blocks.
-    ///
-    /// # Panics
-    /// As [`FrameAllocator::free`].
-    pub fn free_many(&self, frames: &[FrameId]) {
-        let mut rest = frames;
-        self.free_blocks_of(frames.len(), || {
-            let first = rest.first()?.0;
-            let order = block_order(rest);
-            rest = &rest[1 << order..];
-            Some((first, order))
-        });
-    }
-
-    /// Gives back frames `first..first + count`.
-    ///
-    /// # Panics
-    /// As [`FrameAllocator::free`].
-    pub fn free_run(&self, first: FrameId, count: usize) {
-        let (mut at, end) = (first.0, first.0 + count as u32);
-        self.free_blocks_of(count, || {
-            let left = (end - at).checked_ilog2()?;
-            let order = left.min(at.trailing_zeros()).min(MAX_ORDER.into()) as u8;
-            let block = at;
-            at += 1 << order;
-            Some((block, order))
-        });
-    }
-
-    /// Gives back `frames` frames, which are the blocks that `next` names.
-    fn free_blocks_of(&self, frames: usize, mut next: impl FnMut() -> Option<(u32, u8)>) {
-        self.stats.add(Counter::FrameFree, frames as u64);
-        let mut lists = match self.settings.percpu {
-            true => self.lists[cpu::current() % self.lists.len()].0.try_lock(),
-            false => None,
-        };
-        // Blocks that are larger than those in lists, of which there are few.
-        let mut large = Picked::new();
-        while let Some((block, order)) = next() {
-            match &mut lists {
-                // Without lists each frame by itself: that is what they are measured against.
-                _ if !self.settings.percpu => {
-                    (block..block + (1 << order)).for_each(|frame| self.free_to_zone(frame, 0));
-                }
-                Some(lists) if order <= LIST_ORDER_MAX => self.free_to_lists(lists, block, order),
-                _ => {
-                    large.push(block, order);
-                    if large.is_full() {
-                        self.give_picked(&mut large);
-                    }
-                }
-            }
-        }
-        self.give_picked(&mut large);
-    }
-
-    /// Gives back blocks that were not in lists: made into larger ones outside the zone's lock, or
-    /// under it.
-    fn give_picked(&self, picked: &mut Picked) {
-        if let Some((block, _)) = picked.blocks().first() {
-            let hold = (self.settings.pick == FramePick::Inside)
-                .then(|| self.hold(self.zone_of(*block), Doing::Give));
-            picked.merge();
-            self.free_picked(picked, hold);
-        }
-    }
-
-    fn free_to_lists(&self, lists: &mut CpuLists, block: u32, order: u8) {
-        match self.pageblocks.mobility(block) {
-            // It must come to rest where it was isolated.
-            Mobility::Isolated => self.free_to_zone(block, order),
-            mobility => {
-                lists.push(block, order, mobility);
-                let frames = lists.to_give();
-                self.give(lists, frames, self.settings.pick);
-            }
-        }
-    }
-
-    fn free_to_zone(&self, block: u32, order: u8) {
-        self.pageblocks.clear_used(block, order);
-        let mut hold = self.hold(self.zone_of(block), Doing::Give);
-        hold.free(block, order);
-    }
-
-    /// Gives the oldest `frames` frames of a processor back to their zones, in holds of bounded
-    /// length.
-    fn give(&self, lists: &mut CpuLists, mut frames: u32, pick: FramePick) {
-        let mut picked = Picked::new();
-        while frames > 0 && lists.frames() > 0 {
-            let before = lists.frames();
-            // The zone of most of them, where there are several: that of the processor.
-            let near = self.zones_of(cpu::current()).next().expect("there is a zone");
-            let hold = (pick == FramePick::Inside).then(|| self.hold(near, Doing::Give));
-            lists.pick(frames, &mut picked);
-            picked.merge();
-            self.free_picked(&mut picked, hold);
-            self.stats.add(Counter::FrameBatchFree, 1);
-            frames = frames.saturating_sub(before - lists.frames());
-        }
-    }
-
-    /// Gives blocks back to their zones, each of which is locked once where they lie together;
-    /// `hold` is held already.
-    fn free_picked<'a>(&'a self, picked: &mut Picked, mut hold: Option<Hold<'a>>) {
-        picked
-            .blocks()
-            .iter()
-            .for_each(|(block, order)| self.pageblocks.clear_used(*block, *order));
-        for (block, order) in picked.blocks() {
-            let cell = self.zone_of(*block);
-            if hold.as_ref().is_none_or(|hold| !std::ptr::eq(hold.cell, cell)) {
-                drop(hold.take());
-                hold = Some(self.hold(cell, Doing::Give));
-            }
-            hold.as_mut().expect("held just now").free(*block, *order);
-        }
-        drop(hold);
-        picked.clear();
-    }
-
-    /// Gives back what all processors keep: room is short, or every free frame must be in its
-    /// place.
-    pub fn drain(&self) {
-        for cell in &self.lists {
-            let mut lists = lock(&cell.0);
-            self.give(&mut lists, u32::MAX, self.settings.pick);
-        }
-        self.zones.iter().for_each(|cell| {
-            cell.zone.inspect().merge_parked();
-        });
-    }
-
-    /// Gives back the memory of cells of frames that are free, where others are in use than at the
-    /// last call. For a process at rest.
-    pub fn trim(&self) {
-        let used = self.handed_out();
-        if self.trimmed.swap(used, Relaxed) != used {
-            self.drain();
-            self.zones.iter().for_each(|cell| cell.zone.inspect().trim());
-            self.trimmed.store(self.handed_out(), Relaxed);
-        }
-    }
-
-    /// Gives back what processors kept for a burst that is over. To be called now and then.
-    pub fn decay(&self) {
-        for cell in &self.lists {
-            if let Some(mut lists) = cell.0.try_lock() {
-                let frames = lists.decay();
-                self.give(&mut lists, frames, self.settings.pick);
-            }
-        }
-        for (order, blocks) in self.free_blocks().iter().enumerate() {
-            self.stats.set(Counter::BUDDY_FREE[order], *blocks);
-        }
-    }
-
+    /// The zone of a frame.
     fn zone_of(&self, frame: u32) -> &LockedZone {
         &self.zones[(frame / self.zone_frames) as usize]
     }
 
-    // ---- Figures ----
+    /// The zones, the nearest to a processor first.
+    fn zones_of(&self, cpu: usize) -> impl Iterator<Item = &LockedZone> {
+        let first = self.topology.node(cpu);
+        self.zones[first..].iter().chain(&self.zones[..first])
+    }
 
     /// Free blocks of each order, without what processors keep.
     pub fn free_blocks(&self) -> [u64; ORDERS] {
@@ -530,27 +205,6 @@ impl FrameAllocator {
             assert_eq!(cell.used.load(Relaxed), zone.used(), "the copy of the count");
         }
     }
-
-    fn hold<'a>(&'a self, cell: &'a LockedZone, doing: Doing) -> Hold<'a> {
-        let zone = cell.zone.lock(&self.stats);
-        let (before, charged) = (zone.used(), self.charged());
-        Hold { allocator: self, cell, zone: Some(zone), doing, before, charged }
-    }
-}
-
-/// The order of the largest block that the first of `frames` make up.
-fn block_order(frames: &[FrameId]) -> u8 {
-    let first = frames[0].0;
-    let mut order = 0;
-    while order < MAX_ORDER {
-        let next = 2usize << order;
-        let whole = first.is_multiple_of(next as u32) && frames.len() >= next;
-        if !whole || !(1 << order..next).all(|i| frames[i].0 == first + i as u32) {
-            break;
-        }
-        order += 1;
-    }
-    order
 }
 
 #[cfg(test)]

@@ -14,17 +14,18 @@
 
 pub mod extent;
 pub mod frames;
+pub mod growth;
 pub mod lease;
 pub mod places;
+mod settings;
 pub mod shares;
 pub mod sparse;
 pub mod word;
 
-use crate::account::Account;
+use crate::frame::FrameAllocator;
 use crate::frame::cells::FrameCells;
-use crate::frame::{ARENA_MAX, FrameAllocator, FrameSettings};
 use crate::stats::Stats;
-use crate::units::{Bytes, PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use crate::units::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use extent::{EXTENT_CELLS_BYTES, EXTENT_PAGES, Extents};
 use frames::Frames;
 use lease::Lease;
@@ -36,19 +37,13 @@ use overspill_os::vm::{self, ForceReader};
 use overspill_os::{Errno, probe};
 use places::Places;
 pub use places::RESERVED_PAGES;
-use shares::Shares;
+pub use settings::{MEMORY_MAX, MEMORY_MIN, MemorySettings, WINDOW_MAX};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use word::PageWords;
 
-/// Smallest budget a pool runs in: its reserves and one batch of pages out and in.
-pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
-/// Largest budget: half of the largest arena.
-pub const MEMORY_MAX: Bytes = Bytes(ARENA_MAX.0 / 2);
-/// The largest window: a page of it is told by 32 bits where there is an entry a slot.
-pub const WINDOW_MAX: Bytes = Bytes(8 << 40);
 /// The window, its pages and the frames.
 pub struct Memory<B = AnonPrivate> {
     /// Where pages lie.
@@ -71,29 +66,9 @@ pub struct Memory<B = AnonPrivate> {
     pub arena_fits: AtomicU64,
     /// What of the job's budget this process may have.
     pub lease: Lease,
-    /// What of its pages others have as well.
-    pub shares: Shares,
-}
-
-/// What memory is made for.
-#[derive(Clone, Debug)]
-pub struct MemorySettings {
-    /// The budget, and the largest that there is to be room for.
-    pub memory: Bytes,
-    pub memory_max: Bytes,
-    /// Size of the window.
-    pub window: Bytes,
-    /// Where it is to lie; anywhere if there is nothing here.
-    pub window_at: Option<Range<usize>>,
-    /// What is managed where it lies.
-    pub annexes: Vec<Range<usize>>,
-    /// How frames are handed out.
-    pub frames: FrameSettings,
-    /// Whether threads serve their own faults.
-    pub own_faults: bool,
-    /// The account of the job; this process and the children that it forks have one of their own if
-    /// there is nothing here.
-    pub account: Option<Account>,
+    /// Pages that are charged to the budget, and to be taken off the lease ([`shares`]).
+    owed: AtomicU64,
+    stats: Stats,
 }
 
 /// Why there is none.
@@ -160,7 +135,8 @@ impl<B: Backing> Memory<B> {
             pinned_pages: AtomicUsize::new(0),
             foreign_pages: AtomicUsize::new(0),
             lease,
-            shares: Shares::new(stats),
+            owed: AtomicU64::new(0),
+            stats,
         })
     }
 

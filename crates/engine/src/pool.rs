@@ -46,21 +46,6 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Makes a pool step by step.
-    ///
-    /// ```
-    /// # if !overspill_os::probe::probe().user_faults() { return Ok(()) }
-    /// use overspill::Pool;
-    ///
-    /// let pool = Pool::builder().memory(16 << 20).swap("/var/tmp:1G").build()?;
-    /// let region = pool.map(64 << 20)?;
-    /// assert!(region.iter().all(|byte| *byte == 0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
     /// Makes a pool.
     ///
     /// # Errors
@@ -105,38 +90,6 @@ impl Pool {
             delivery: Delivery::Signal,
             ..Config::default()
         })
-    }
-
-    /// A region of `len` zero bytes, which may be larger than the pool's memory.
-    ///
-    /// # Errors
-    /// ENOMEM when the window has no room for it.
-    pub fn map(&self, len: usize) -> Result<Region<'_>, Errno> {
-        self.map_of(len)
-    }
-
-    /// A region of `count` values, zero at first.
-    ///
-    /// ```
-    /// # if !overspill_os::probe::probe().user_faults() { return Ok(()) }
-    /// let pool = overspill::Pool::with_memory(16 << 20, Some("/var/tmp".as_ref()))?;
-    /// let mut values = pool.map_of::<u64>(4 << 20)?; // 32 MiB
-    /// for (i, value) in values.iter_mut().enumerate() {
-    ///     *value = i as u64;
-    /// }
-    /// assert_eq!(values.iter().sum::<u64>(), (4 << 20) * ((4 << 20) - 1) / 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// ENOMEM when the window has no room for it, EINVAL for none.
-    pub fn map_of<T: Plain>(&self, count: usize) -> Result<Region<'_, T>, Errno> {
-        Region::map(self, count)
-    }
-
-    /// An empty vector in memory of the pool.
-    pub fn vec<T: Plain>(&self) -> PoolVec<'_, T> {
-        PoolVec::new_in(self)
     }
 
     /// The addresses under management.

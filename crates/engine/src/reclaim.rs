@@ -17,6 +17,7 @@
 
 pub mod direct;
 pub mod oom;
+mod plan;
 mod resize;
 pub mod settings;
 pub mod throttle;
@@ -44,14 +45,14 @@ use overspill_os::Errno;
 use overspill_os::backing::{AnonPrivate, Backing};
 use overspill_os::cpu::{self, Topology};
 use overspill_os::fault_path::FaultPath;
+pub(crate) use plan::EvictTo;
+use plan::{EvictPlan, ExtentBitmap, ScanProgress};
 use settings::{ReclaimMax, ReclaimSettings};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use throttle::Throttle;
-pub(crate) use way_out::EvictTo;
-use way_out::{EvictPlan, ExtentBitmap};
 
 /// Share of the budget that the swap cache fills before its oldest pages are stored: 1/8. Enough
 /// for pages that are touched again soon, small enough to leave the frames to resident and
@@ -96,17 +97,6 @@ impl Reclaimer {
             Reclaimer::Proactive => true,
         }
     }
-}
-
-/// What a pass of the first hand has come to.
-#[derive(Default)]
-struct ScanProgress {
-    /// Extents.
-    passed: usize,
-    /// Pages.
-    scanned: usize,
-    deactivated: usize,
-    freed: usize,
 }
 
 /// What takes pages out of memory.

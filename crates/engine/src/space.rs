@@ -31,7 +31,7 @@ use crate::fault::settings::Delivery;
 use crate::memory::extent::{EXTENT_PAGES, split};
 use crate::memory::word::State;
 use crate::memory::{Memory, RESERVED_PAGES};
-use crate::space::regions::{Region, RegionKind, RegionMap};
+use crate::space::regions::{RegionAttributes, RegionKind, RegionMap};
 use crate::stats::{Counter, Stats};
 use crate::swap::Swap;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
@@ -182,7 +182,7 @@ impl<B: Backing> Space<B> {
         };
         // MCL_FUTURE locks what there is room for: a program is not denied memory for having asked
         // for too much once.
-        let mut region = Region::managed(prot);
+        let mut region = RegionAttributes::managed(prot);
         region.pinned = flags.locked
             || self.locks_future() && self.charge_pinned(&regions, count, count).is_ok();
         if flags.locked {
@@ -229,7 +229,7 @@ impl<B: Backing> Space<B> {
             return Err(Errno::EXIST);
         }
         self.clear_out(&mut regions, pages.clone())?;
-        let region = Region::foreign(prot);
+        let region = RegionAttributes::foreign(prot);
         if flags.grows_down {
             self.open_hole(&mut regions, pages.start, region)?;
         }

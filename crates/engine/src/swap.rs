@@ -82,7 +82,7 @@ impl<B: Backing> Swap<B> {
         let index = SlotIndex::new(settings.partition, settings.batching, frames, stats)
             .map_err(SwapError::no_tables)?;
         let (index, zswap) = (Arc::new(index), Arc::new(Zswap::new(settings.invalidate, stats)));
-        let tables = Tables { index: index.clone(), zswap: zswap.clone() };
+        let tables = SwapTables { index: index.clone(), zswap: zswap.clone() };
         let devices = SwapDevices::open(list, of_devices, Arc::new(tables), stats)?;
         let cells = memory.cells().clone();
         let frames = workingset.tier_size.frames(memory.budget().limit());
@@ -137,12 +137,12 @@ impl<B: Backing> Swap<B> {
 }
 
 /// What is kept by slot beside the devices.
-struct Tables {
+struct SwapTables {
     index: Arc<SlotIndex>,
     zswap: Arc<Zswap>,
 }
 
-impl SlotTables for Tables {
+impl SlotTables for SwapTables {
     fn open(&self, device: usize, slots: u64) -> bool {
         self.index.open(device, slots) && self.zswap.open(device, slots)
     }

@@ -30,7 +30,7 @@ use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use crate::frame::cells::FrameCells;
 use crate::units::{FrameId, PAGE_SIZE};
-use chunk::{ChunkTable, Lists};
+use chunk::{ChunkLists, ChunkTable};
 pub use class::OBJECT_BYTES_MAX;
 use class::{CLASSES, ORDER_MAX, ORDER_MIN, TRAILER_BYTES, class_of};
 pub use compact::{Compacted, Relocate};
@@ -107,12 +107,12 @@ impl std::error::Error for Damaged {}
 /// others' business.
 #[repr(align(64))]
 struct Class {
-    lists: RankedMutex<Lists>,
+    lists: RankedMutex<ChunkLists>,
     /// Written under `lists`, read without.
     objects: AtomicUsize,
     /// Bytes of data in these objects; written under `lists`, read without.
     bytes: AtomicUsize,
-    /// [`Lists::room`], to be read without the lock.
+    /// [`ChunkLists::room`], to be read without the lock.
     room: AtomicUsize,
 }
 
@@ -177,7 +177,7 @@ impl Zpool {
             Handle::CHUNKS_MAX
         );
         let class = || Class {
-            lists: RankedMutex::new(Rank::ZpoolClass, Lists::new()),
+            lists: RankedMutex::new(Rank::ZpoolClass, ChunkLists::new()),
             objects: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             room: AtomicUsize::new(0),
@@ -387,7 +387,7 @@ impl Zpool {
         assert_eq!(self.frames(), in_classes + kept.frames(), "frames in use");
     }
 
-    fn lists(&self, class: usize) -> RankedGuard<'_, Lists> {
+    fn lists(&self, class: usize) -> RankedGuard<'_, ChunkLists> {
         lock(&self.classes[class].lists)
     }
 
@@ -395,7 +395,7 @@ impl Zpool {
     fn count(
         &self,
         class: usize,
-        held: &RankedGuard<'_, Lists>,
+        held: &RankedGuard<'_, ChunkLists>,
         change: impl Fn(usize, usize) -> (usize, usize),
     ) {
         let class = &self.classes[class];

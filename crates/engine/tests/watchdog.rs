@@ -4,7 +4,7 @@
 //! of its threads gets on for [`STILL_MAX`], by the clock of a watcher that does not count the time
 //! in which it did not run itself: on a machine that has no time for anybody nothing is proved.
 
-use overspill::config::{Config, Delivery, baselines};
+use overspill::config::{Config, Delivery};
 use overspill::units::Bytes;
 use overspill::{Error, Pool};
 use std::process::Command;
@@ -169,7 +169,7 @@ fn run(seed: u64) {
         Config { memory: Bytes(load.memory), delivery: load.delivery, ..Config::default() };
     config.swap = vec![load.swap.parse().unwrap()];
     config.window = Some(Bytes(1 << 30));
-    baselines::apply(&mut config, &load.settings).unwrap();
+    config.apply_with_baselines(&load.settings).unwrap();
     let pool = match Pool::new(config) {
         Ok(pool) => pool,
         Err(error @ Error::NoUserfaultfd { .. }) => return eprintln!("SKIPPED: {error}"),

@@ -38,7 +38,7 @@ use self::clone::{BESIDE_FLAGS, SETTLE_LOOK, SETTLED, overspill_clone, overspill
 use self::guard::{GUARD, end};
 use self::nap::leaves_before;
 use self::stack::Stack;
-use self::thread::begin_thread;
+use self::thread::{begin_thread, made_by_program};
 use crate::lock::{self, RawLock};
 use crate::report::report;
 use crate::units::{Errno, check};
@@ -101,7 +101,7 @@ pub fn start(threads: Vec<EngineThread>, nap: Option<Nap>) -> Result<(), Errno> 
         process::set_program();
         watch::begin();
         let stack = Stack::take()?;
-        stack.inherit(None);
+        stack.inherit(made_by_program());
         let begin = Box::into_raw(Box::new(Begin { threads, nap }));
         SETTLED.store(0, Relaxed);
         match start_on(stack, begin.cast()) {

@@ -33,6 +33,10 @@ use std::sync::atomic::{
 };
 
 mod kept;
+mod noted;
+
+use noted::{BITS, ENGINES, note};
+pub use noted::{NUMBERS, is_engines};
 
 /// Numbers from the first that the engine takes: a userfaultfd, a ring, its own memory, and three
 /// for each of up to nine devices while a fork is made.
@@ -41,15 +45,8 @@ const ROOM: u64 = 32;
 const HIGHEST: u64 = 4096;
 /// Attempts to raise the limit, which another thread may restore too soon.
 const TRIES: usize = 3;
-/// Bits that are kept.
-const BITS: usize = 1 << 14;
-
 /// The first number for the engine's, or 0 for any.
 static FIRST: AtomicI32 = AtomicI32::new(0);
-static ENGINES: [AtomicU64; BITS / 64] = [const { AtomicU64::new(0) }; BITS / 64];
-
-/// Numbers that `ENGINES` has bits for.
-pub const NUMBERS: Range<u32> = 0..BITS as u32;
 
 /// Whether the engine's numbers fit between these limits.
 fn fits_between(soft: u64, hard: u64) -> bool {
@@ -222,24 +219,6 @@ fn note_here(fd: RawFd) {
     }
 }
 
-fn note(fd: RawFd, engines: bool) {
-    if let Some(word) = usize::try_from(fd).ok().and_then(|fd| ENGINES.get(fd / 64)) {
-        let bit = 1 << (fd % 64);
-        if engines {
-            word.fetch_or(bit, Relaxed)
-        } else {
-            word.fetch_and(!bit, Relaxed)
-        };
-    }
-}
-
-/// Whether a number is a descriptor of the engine's that was set apart. A look at one word.
-#[inline(always)]
-pub fn is_engines(fd: RawFd) -> bool {
-    let word = usize::try_from(fd).ok().and_then(|fd| ENGINES.get(fd / 64));
-    word.is_some_and(|word| word.load(Relaxed) & 1 << (fd % 64) != 0)
-}
-
 /// Closes a descriptor of the engine's in the calling thread's table, by its number, which nothing
 /// uses any more.
 pub fn close(fd: RawFd) {
@@ -395,19 +374,6 @@ mod tests {
                 );
             }
         }
-    }
-
-    #[test]
-    fn numbers_are_noted_and_forgotten() {
-        // Nothing opens so many here.
-        let fd = BITS as i32 - 3;
-        note(fd, true);
-        assert!(is_engines(fd) && !is_engines(fd + 1) && !is_engines(-1) && !is_engines(i32::MAX));
-        note(fd, false);
-        assert!(!is_engines(fd));
-        note(i32::MAX, true);
-        note(-1, true);
-        assert!(!is_engines(i32::MAX) && !is_engines(-1));
     }
 
     #[test]

@@ -203,8 +203,8 @@ fn try_io_uring() -> Facility {
     /// Size of struct io_uring_params, which is all zeros for a plain ring.
     const PARAMS_BYTES: usize = 120;
     #[repr(C, align(8))]
-    struct Params([u8; PARAMS_BYTES]);
-    let mut params = Params([0; PARAMS_BYTES]);
+    struct RingParams([u8; PARAMS_BYTES]);
+    let mut params = RingParams([0; PARAMS_BYTES]);
     // SAFETY: 1. the struct has the size the kernel reads and writes; 2. without mapping its rings,
     // a ring is only a descriptor.
     let fd = check(unsafe { raw_syscall!(Sysno::io_uring_setup, 2, &raw mut params) })?;

@@ -23,22 +23,23 @@
 //! - io_uring does not work here: the kernel's own threads would meet absent pages. It is answered
 //!   as by a kernel without it.
 //!
-//! Neighbours: filter.rs is the filter, in the instructions of bpf.rs; [`arguments`] says which
-//! arguments of a call are addresses; [`exceptions`] lets the engine through filters of the
-//! program's. No locks.
+//! Neighbours: filter.rs is the filter, in the instructions of bpf.rs, and in_force.rs puts it on
+//! the process; [`arguments`] says which arguments of a call are addresses; [`exceptions`] lets the
+//! engine through filters of the program's. No locks.
 
 use crate::units::{Errno, check};
 use std::ops::Range;
-use syscalls::{Sysno, raw_syscall};
+use syscalls::Sysno;
 
 pub mod arguments;
 mod bpf;
 pub mod exceptions;
 mod filter;
+mod in_force;
 
 pub use bpf::Instruction;
 pub use filter::UNIT;
-use filter::{Sought, program};
+pub use in_force::{install, install_for, is_in_force, probe};
 
 /// Where windows may lie in signal delivery: 16 TiB at 64 TiB. Nothing else is put there:
 ///
@@ -188,63 +189,6 @@ pub unsafe fn change_mappings<const N: usize>(
     all[..N].copy_from_slice(&arguments);
     // SAFETY: the caller's promise.
     check(unsafe { let_through(call as usize, all) })
-}
-
-/// Whether the filter is in force for the calling thread. Without it the kernel says that there is
-/// no memory at this address.
-pub fn is_in_force() -> bool {
-    let set = IN_FORCE as *const u64;
-    // SAFETY: the kernel reads a set at an address that no memory has.
-    let result = unsafe { raw_syscall!(Sysno::rt_sigprocmask, libc::SIG_BLOCK, set, 0, 8) };
-    result == (YES as usize).wrapping_neg()
-}
-
-/// Whether this kernel, and whoever restricts the process, allow such filters.
-pub fn probe() -> Result<(), Errno> {
-    const GET_ACTION_AVAIL: usize = 2;
-    let action = bpf::RET_TRAP;
-    // SAFETY: the kernel reads four bytes, alive during the call.
-    let ret = unsafe { raw_syscall!(Sysno::seccomp, GET_ACTION_AVAIL, 0, &action as *const u32) };
-    check(ret).map(drop)
-}
-
-/// Puts the filter on the calling thread and on all that comes of it. Without CAP_SYS_ADMIN the
-/// process must give up gaining rights first (PR_SET_NO_NEW_PRIVS): set-user-ID programs that it
-/// executes do not get any.
-pub fn install() -> Result<(), Errno> {
-    put(Sought::Window)
-}
-
-/// Puts one more on them that stops the same calls for addresses of annexes, of whole pages, that
-/// lie where they do in this process alone: for calls by `code`, that of its libraries. Whatever it
-/// executes has the filter as well, and libraries elsewhere.
-pub fn install_for(annexes: &[Range<usize>], code: &[Range<usize>]) -> Result<(), Errno> {
-    put(Sought::Annexes { annexes, code })
-}
-
-fn put(sought: Sought<'_>) -> Result<(), Errno> {
-    const SET_MODE_FILTER: usize = 1;
-    #[repr(C)]
-    struct Program {
-        len: u16,
-        filter: *const Instruction,
-    }
-    let instructions = program(sought);
-    let program = Program { len: instructions.len() as u16, filter: instructions.as_ptr() };
-    let set = || {
-        // SAFETY: the kernel copies the program during the call.
-        let set = unsafe { raw_syscall!(Sysno::seccomp, SET_MODE_FILTER, 0, &raw const program) };
-        check(set)
-    };
-    match set() {
-        Err(Errno::ACCESS) => {
-            const SET_NO_NEW_PRIVS: usize = 38;
-            // SAFETY: plain numbers.
-            check(unsafe { raw_syscall!(Sysno::prctl, SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
-            set().map(drop)
-        }
-        result => result.map(drop),
-    }
 }
 
 #[cfg(test)]

@@ -244,13 +244,13 @@ mod abi {
 
 /// A shared mapping of a ring's memory.
 #[derive(Debug)]
-struct Mapping {
+struct RingMapping {
     base: NonNull<u8>,
     len: usize,
 }
 
-impl Mapping {
-    fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Mapping, Errno> {
+impl RingMapping {
+    fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<RingMapping, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // The kernel takes no hint for the place of a ring. In a child of a fork it lies where its
         // parent's was, which is the highest hole. SAFETY: a new mapping at an address of the
@@ -265,7 +265,7 @@ impl Mapping {
                 offset,
             )?
         };
-        let mapping = Mapping { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len };
+        let mapping = RingMapping { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len };
         // A child of a fork must not be able to touch its parent's ring, by mistake or otherwise.
         crate::vm::advise(base as usize..base as usize + len, libc::MADV_DONTFORK)?;
         Ok(mapping)
@@ -285,7 +285,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for RingMapping {
     fn drop(&mut self) {
         // SAFETY: this value owns the mapping, and no reference into it outlives the value.
         let unmapped = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };
@@ -312,8 +312,8 @@ fn restrict(ring: RawFd) -> Result<(), Errno> {
 #[derive(Debug)]
 pub struct Ring {
     // Declared, so dropped, before the descriptor.
-    rings: Mapping,
-    sqes: Mapping,
+    rings: RingMapping,
+    sqes: RingMapping,
     file: File,
     params: abi::Params,
 }
@@ -346,8 +346,8 @@ impl Ring {
         let sq_len = params.sq_off.array as usize + params.sq_entries as usize * size_of::<u32>();
         let cq_len =
             params.cq_off.cqes as usize + params.cq_entries as usize * size_of::<abi::Cqe>();
-        let rings = Mapping::new(borrowed, abi::OFFSET_RINGS, sq_len.max(cq_len))?;
-        let sqes = Mapping::new(
+        let rings = RingMapping::new(borrowed, abi::OFFSET_RINGS, sq_len.max(cq_len))?;
+        let sqes = RingMapping::new(
             borrowed,
             abi::OFFSET_SQES,
             params.sq_entries as usize * size_of::<abi::Sqe>(),

@@ -45,24 +45,24 @@ static INSIDE_UNRECORDED: AtomicUsize = AtomicUsize::new(0);
 
 /// A thread's record; never freed, used again by later threads.
 #[repr(align(64))]
-struct Record {
+struct ThreadRecord {
     /// How deep the thread is inside the allocator.
     depth: AtomicU32,
     /// Whether a thread owns the record.
     owned: AtomicBool,
-    next: AtomicPtr<Record>,
+    next: AtomicPtr<ThreadRecord>,
 }
 
 /// The list of records grows under this lock.
 static REGISTRY: RawLock = RawLock::new();
-static RECORDS: AtomicPtr<Record> = AtomicPtr::new(std::ptr::null_mut());
+static RECORDS: AtomicPtr<ThreadRecord> = AtomicPtr::new(std::ptr::null_mut());
 /// Thread-specific key whose destructor returns the record; -1 before [`init`].
 static KEY: AtomicI32 = AtomicI32::new(-1);
 
 /// The right to be inside the allocator, given back when dropped.
 pub struct Pass {
     /// None: counted in [`INSIDE_UNRECORDED`].
-    record: Option<&'static Record>,
+    record: Option<&'static ThreadRecord>,
 }
 
 /// Enters the allocator; waits while a fork is under way.
@@ -73,7 +73,7 @@ pub fn enter() -> Pass {
         return enter_unrecorded(record);
     }
     // SAFETY: a record word above RETIRED is the address of a record, and records are never freed.
-    let record = unsafe { &*(record as *const Record) };
+    let record = unsafe { &*(record as *const ThreadRecord) };
     let depth = record.depth.load(Ordering::Relaxed);
     record.depth.store(depth + 1, Ordering::Relaxed);
     // The processor is ordered by the membarrier in `close`.
@@ -102,7 +102,8 @@ impl Drop for Pass {
 pub fn is_inside() -> bool {
     let record = tls::record();
     // SAFETY: as in `enter`.
-    record > RETIRED && unsafe { &*(record as *const Record) }.depth.load(Ordering::Relaxed) != 0
+    record > RETIRED
+        && unsafe { &*(record as *const ThreadRecord) }.depth.load(Ordering::Relaxed) != 0
 }
 
 #[cold]
@@ -158,9 +159,9 @@ fn thread_id() -> i32 {
     overspill_os::thread::id()
 }
 
-fn records() -> impl Iterator<Item = &'static Record> {
+fn records() -> impl Iterator<Item = &'static ThreadRecord> {
     // SAFETY: records are never freed, and the list only grows, at its head.
-    let follow = |at: *mut Record| unsafe { at.as_ref::<'static>() };
+    let follow = |at: *mut ThreadRecord| unsafe { at.as_ref::<'static>() };
     std::iter::successors(follow(RECORDS.load(Ordering::Acquire)), move |record| {
         follow(record.next.load(Ordering::Relaxed))
     })
@@ -177,14 +178,15 @@ fn register() -> bool {
     let record = REGISTRY.with(|| {
         let found = records().find(|record| !record.owned.load(Ordering::Relaxed));
         let record = found.or_else(|| {
-            let place = heap::alloc(size_of::<Record>(), align_of::<Record>()).cast::<Record>();
+            let place = heap::alloc(size_of::<ThreadRecord>(), align_of::<ThreadRecord>())
+                .cast::<ThreadRecord>();
             if place.is_null() {
                 return None;
             }
             let next = RECORDS.load(Ordering::Relaxed);
             // SAFETY: the block has the size and alignment of a record and is never freed.
             unsafe {
-                place.write(Record {
+                place.write(ThreadRecord {
                     depth: AtomicU32::new(0),
                     owned: AtomicBool::new(false),
                     next: AtomicPtr::new(next),
@@ -198,7 +200,7 @@ fn register() -> bool {
         Some(record)
     });
     let Some(record) = record else { return false };
-    let address = record as *const Record as usize;
+    let address = record as *const ThreadRecord as usize;
     let value = address as *const libc::c_void;
     // SAFETY: the key is valid; its value is a number to the C library.
     if key < 0 || unsafe { libc::pthread_setspecific(key as u32, value) } != 0 {
@@ -224,7 +226,7 @@ unsafe extern "C" fn retire(record: *mut libc::c_void) {
     }
     tls::set_record(RETIRED);
     // SAFETY: the value of our key is the address of a record.
-    unsafe { &*record.cast::<Record>() }.owned.store(false, Ordering::Release);
+    unsafe { &*record.cast::<ThreadRecord>() }.owned.store(false, Ordering::Release);
 }
 
 /// Prepares the gate: from now on it may be closed. Called while the process has one thread and
@@ -268,8 +270,9 @@ pub fn close() {
     let deadline = Instant::now() + PATIENCE;
     let inside = || {
         INSIDE_UNRECORDED.load(Ordering::Acquire) != 0
-            || records()
-                .any(|r| r as *const Record as usize != own && r.depth.load(Ordering::Acquire) != 0)
+            || records().any(|r| {
+                r as *const ThreadRecord as usize != own && r.depth.load(Ordering::Acquire) != 0
+            })
     };
     let mut rounds = 0;
     while inside() && Instant::now() < deadline {
@@ -294,7 +297,7 @@ pub fn open() {
 /// Opens the gate in the child of a fork, where the calling thread is the only one.
 pub fn open_in_child() {
     let own = tls::record();
-    for record in records().filter(|record| *record as *const Record as usize != own) {
+    for record in records().filter(|record| *record as *const ThreadRecord as usize != own) {
         record.depth.store(0, Ordering::Relaxed);
         record.owned.store(false, Ordering::Relaxed);
     }

@@ -53,13 +53,13 @@ static HEAP: Heap = Heap(UnsafeCell::new(Dlmalloc::new_with_allocator(Segment::n
 
 /// What lies before each block.
 #[repr(C)]
-struct Header {
+struct BlockHeader {
     /// Usable bytes.
     size: usize,
     /// Distance from the start of the memory that dlmalloc gave to the block.
     offset: usize,
 }
-const HEADER_BYTES: usize = size_of::<Header>();
+const HEADER_BYTES: usize = size_of::<BlockHeader>();
 
 /// Whether `address` lies in the internal heap.
 #[inline(always)]
@@ -107,7 +107,7 @@ pub fn alloc_within(size: usize, align: usize, limit: usize) -> *mut u8 {
     // SAFETY: `align` bytes lie before the block, at least a header; both are aligned to 16.
     unsafe {
         let block = base.add(align);
-        block.cast::<Header>().sub(1).write(Header { size, offset: align });
+        block.cast::<BlockHeader>().sub(1).write(BlockHeader { size, offset: align });
         block
     }
 }
@@ -122,7 +122,7 @@ pub unsafe fn resize_within(block: *mut u8, size: usize, limit: usize) -> *mut u
     // SAFETY: 1. every block has a header before it; 2. that belongs to the memory that dlmalloc
     // gave, and is moved with it; 3. of this alignment every address is that dlmalloc returns.
     unsafe {
-        let Header { size: old, offset } = block.cast::<Header>().sub(1).read();
+        let BlockHeader { size: old, offset } = block.cast::<BlockHeader>().sub(1).read();
         let Some(whole) = size.checked_add(offset).filter(|_| offset == HEADER_BYTES) else {
             return std::ptr::null_mut();
         };
@@ -132,7 +132,7 @@ pub unsafe fn resize_within(block: *mut u8, size: usize, limit: usize) -> *mut u
             return base;
         }
         let block = base.add(offset);
-        block.cast::<Header>().sub(1).write(Header { size, offset });
+        block.cast::<BlockHeader>().sub(1).write(BlockHeader { size, offset });
         block
     }
 }
@@ -164,7 +164,7 @@ pub unsafe fn clear(block: *mut u8, size: usize) {
 /// `block` is a live block of this heap.
 pub unsafe fn usable_size(block: *mut u8) -> usize {
     // SAFETY: every block has a header before it.
-    unsafe { (*block.cast::<Header>().sub(1)).size }
+    unsafe { (*block.cast::<BlockHeader>().sub(1)).size }
 }
 
 /// Frees a block.
@@ -176,7 +176,7 @@ pub unsafe fn free(block: *mut u8) {
     // SAFETY: 1. the block has a header; 2. the memory behind it began `offset` before it, with
     // that alignment.
     unsafe {
-        let Header { size, offset } = block.cast::<Header>().sub(1).read();
+        let BlockHeader { size, offset } = block.cast::<BlockHeader>().sub(1).read();
         LOCK.with(|| (*HEAP.0.get()).free(block.sub(offset), size + offset, offset));
     }
 }

@@ -164,17 +164,17 @@ pub struct Executable {
 }
 
 /// A program that was loaded here in place of the one that the loader knows.
-struct Placed {
+struct PlacedImage {
     base: usize,
     headers: &'static [libc::Elf64_Phdr],
     file: &'static CStr,
 }
 
-static PLACED: OnceLock<Placed> = OnceLock::new();
+static PLACED: OnceLock<PlacedImage> = OnceLock::new();
 
 /// What was loaded at an address, of a file, is the program from now on.
 pub fn place(base: usize, headers: &'static [libc::Elf64_Phdr], file: &'static CStr) {
-    let _ = PLACED.set(Placed { base, headers, file });
+    let _ = PLACED.set(PlacedImage { base, headers, file });
 }
 
 /// Whether the program was loaded here.
@@ -201,7 +201,7 @@ pub fn file() -> &'static CStr {
 
 /// The program itself, of whose code the first segment is looked at.
 pub fn executable() -> Option<Executable> {
-    if let Some(Placed { base, headers, .. }) = PLACED.get() {
+    if let Some(PlacedImage { base, headers, .. }) = PLACED.get() {
         // SAFETY: zero is right for the rest.
         let mut info: libc::dl_phdr_info = unsafe { std::mem::zeroed() };
         info.dlpi_addr = *base as u64;

@@ -19,7 +19,7 @@ use overspill_os::{Errno, confined};
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 use syscalls::{Sysno, raw_syscall};
-use told::{ADDRESSES, DATA, Pair, UNLIMITED, kernels, of_process, overhead_of, told};
+use told::{ADDRESSES, DATA, LimitPair, UNLIMITED, kernels, of_process, overhead_of, told};
 
 pub mod addresses;
 mod told;
@@ -50,7 +50,7 @@ pub fn data() -> u64 {
 
 /// The kernel's limit for one of the program's, of which an engine takes `more`. What the kernel
 /// refuses it is to refuse.
-fn raised(wanted: Pair, more: u64) -> Pair {
+fn raised(wanted: LimitPair, more: u64) -> LimitPair {
     if wanted[0] > wanted[1] {
         return wanted;
     }
@@ -66,7 +66,7 @@ fn raised(wanted: Pair, more: u64) -> Pair {
 unsafe fn set<R>(resource: c_int, new: *const c_void, call: impl FnOnce(*const c_void) -> R) -> R {
     change_first(resource as usize);
     let more = overhead_of(resource as u32);
-    let wanted = if more > 0 { memory::read::<Pair>(new as usize) } else { None };
+    let wanted = if more > 0 { memory::read::<LimitPair>(new as usize) } else { None };
     let Some(wanted) = wanted else { return call(new) };
     let given = raised(wanted, more);
     if resource as u32 == libc::RLIMIT_AS {
@@ -84,7 +84,7 @@ unsafe fn tell(resource: c_int, found: *mut c_void) {
     let more = overhead_of(resource as u32);
     if more > 0 && !found.is_null() {
         // SAFETY: the caller's promise.
-        unsafe { found.cast::<Pair>().write(told(found.cast::<Pair>().read(), more)) };
+        unsafe { found.cast::<LimitPair>().write(told(found.cast::<LimitPair>().read(), more)) };
     }
 }
 

@@ -23,7 +23,7 @@ use syscalls::{Sysno, raw_syscall};
 /// The kernel's struct sock_fprog.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Program {
+struct FilterProgram {
     len: u16,
     filter: *const Instruction,
 }
@@ -175,7 +175,7 @@ unsafe fn put_on(
         return confined::enter(|| check(call(program)));
     };
     give_up_privileges();
-    let longer = Box::new(Program { len: filter.len() as u16, filter: filter.as_ptr() });
+    let longer = Box::new(FilterProgram { len: filter.len() as u16, filter: filter.as_ptr() });
     let at = &raw const *longer as usize;
     let result = confined::enter(|| check(call(at)))?;
     let (number, arguments) = same(at);
@@ -192,7 +192,7 @@ unsafe fn put_on(
 ///
 /// As for [`put_on`].
 unsafe fn with_exceptions(program: usize) -> Option<Vec<Instruction>> {
-    let Program { len, filter: at } = memory::read(program)?;
+    let FilterProgram { len, filter: at } = memory::read(program)?;
     let mut own = vec![NOTHING; len.into()];
     if own.is_empty() || memory::read_into(at as usize, &mut own) < size_of_val(&own[..]) {
         return None;

@@ -33,7 +33,7 @@
 //! those that a faulty access raises: it reads and writes managed memory as the program does. It
 //! allocates nothing and takes no lock of the program's.
 
-use crate::memory::{self, touch::Tries};
+use crate::memory;
 use crate::signals::handlers::RAISED;
 use crate::signals::registers::{RED_ZONE, Registers};
 use crate::signals::{altstack, masks};
@@ -50,54 +50,15 @@ mod bounce;
 mod data;
 #[cfg(test)]
 pub mod explore;
+mod hooks;
 mod present;
+mod record;
 mod structures;
 mod submit;
 mod way;
 
-/// What the registers were, on the program's stack.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Record {
-    /// Where the program goes on.
-    rip: usize,
-    /// The arguments as the program passed them.
-    arguments: [usize; 6],
-    flags: usize,
-    /// When the call comes back to [`finish`]: one of [`NEVER`], [`ON_FAULT`], [`ALWAYS`].
-    finish: usize,
-    result: usize,
-    number: usize,
-    /// The buffer that goes with the call, or 0.
-    job: usize,
-    tries: Tries,
-    /// That of the buffer, to tell that this record is still alive.
-    id: usize,
-}
-
-impl Record {
-    /// That of a call of the C library's, which does not come by a signal.
-    fn new(number: usize, arguments: [usize; 6]) -> Record {
-        Record {
-            rip: 0,
-            arguments,
-            flags: 0,
-            finish: NEVER,
-            result: 0,
-            number,
-            job: 0,
-            tries: Tries::default(),
-            id: 0,
-        }
-    }
-}
-
-/// A call that needs nothing afterwards.
-const NEVER: usize = 0;
-/// One that is looked at again when it fails with EFAULT.
-const ON_FAULT: usize = 1;
-/// One that is looked at in any case.
-const ALWAYS: usize = 2;
+pub use hooks::{lead_by, map_by};
+use record::{ALWAYS, Next, Record, untag};
 
 // The call itself. The stack pointer is at the record. The frame is described as that of a function
 // that was called by the program's, so that a cancellation unwinds through it.
@@ -214,14 +175,6 @@ fn is_before_return(rip: usize) -> bool {
     memory::read(rip - SYSCALL.len()) == Some([first, second, RETURN])
 }
 
-/// What is to become of a call.
-pub enum Next {
-    /// It is made with these arguments.
-    Call([usize; 6]),
-    /// It is not made: the program gets this.
-    Result(usize),
-}
-
 /// Makes the buffers of calls.
 ///
 /// # Errors
@@ -292,46 +245,6 @@ pub fn answer_replaced_by(answer: Answer) {
     let _ = REPLACED.set(answer);
 }
 
-/// Does a call about mappings, if it is one.
-type Mapper = unsafe fn(i64, [usize; 6]) -> Option<Result<usize, Errno>>;
-
-static MAPPER: OnceLock<Mapper> = OnceLock::new();
-
-/// Calls that change mappings of the window come to `mapper`, with their number and arguments.
-pub fn map_by(mapper: Mapper) {
-    let _ = MAPPER.set(mapper);
-}
-
-/// Does a call about mappings, if it is one.
-///
-/// # Safety
-///
-/// As for the system call.
-unsafe fn change_mappings(number: usize, arguments: [usize; 6]) -> Option<Result<usize, Errno>> {
-    // SAFETY: the caller's promise.
-    MAPPER.get().and_then(|mapper| unsafe { mapper(number as i64, arguments) })
-}
-
-/// Other arguments for a call that executes or opens a program.
-type Leader = unsafe fn(i64, [usize; 6]) -> Option<[usize; 6]>;
-
-static LEADER: OnceLock<Leader> = OnceLock::new();
-
-/// Calls get the arguments that `leader` has for them.
-pub fn lead_by(leader: Leader) {
-    let _ = LEADER.set(leader);
-}
-
-/// Other arguments for a call, where it has to have some.
-///
-/// # Safety
-///
-/// As for the system call.
-unsafe fn led(number: usize, arguments: [usize; 6]) -> Option<[usize; 6]> {
-    // SAFETY: the caller's promise.
-    LEADER.get().and_then(|leader| unsafe { leader(number as i64, arguments) })
-}
-
 /// Does what is to be done about a stopped call.
 ///
 /// # Safety
@@ -391,15 +304,6 @@ pub fn begin(registers: &mut Registers<'_>, number: usize) {
     match way::begin(record, arguments) {
         Next::Call(arguments) => reissue(registers, record, arguments),
         Next::Result(result) => resume(registers, record, result),
-    }
-}
-
-/// Takes off the mark of a pointer.
-fn untag(arguments: &mut [usize; 6]) {
-    for argument in &mut arguments[1..3] {
-        if *argument & 0xffff << 48 == seccomp::TAG {
-            *argument ^= seccomp::TAG;
-        }
     }
 }
 

@@ -4,11 +4,11 @@
 //! was started. What it writes to files is its own affair; what it prints is compared.
 
 use super::args::Args;
+use super::compare::{Compared, Own, command, compared};
 use super::declared::OWN;
 use super::plan::{LIMIT_ALONE, case};
 use super::ram::LEAST;
 use super::round::{Rounds, by_itself};
-use super::{Compared, command, compared};
 use crate::machine::*;
 use crate::measure::*;
 use crate::model::*;
@@ -26,16 +26,6 @@ const PART: u64 = 3;
 /// How much longer the process of a measurement may take than the command.
 const LIMIT_AROUND: Duration = Duration::from_secs(180);
 
-/// A command, and what is known of it beforehand.
-#[derive(Debug)]
-pub struct Own {
-    pub words: Vec<String>,
-    /// The RAM that it gets.
-    pub memory: Bytes,
-    /// What it took by itself, if that was measured.
-    pub native: Sample,
-}
-
 /// Measures the command of the options beside the kernel's swap, and tells what came of it.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     may_be_compared(args)?;
@@ -47,14 +37,16 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let size = args.sides.size.unwrap_or(Bytes(took));
     let part = Bytes((size.0 / PART).max(LEAST));
     let own = Own { words: args.command.clone(), memory: args.memory.unwrap_or(part), native };
-    compared(Compared {
+    let (mut findings, seen) = compared(Compared {
         ladder: &OWN,
         sides: &args.sides,
         size,
         rounds: args.common.rounds,
         cases: plan(args, own.memory),
         own: Some(&own),
-    })
+    })?;
+    tell(&own, &seen, &mut findings);
+    Ok(findings)
 }
 
 /// Whether all is there, before anything runs that may take long.
@@ -132,7 +124,7 @@ fn plan(args: &Args, memory: Bytes) -> Vec<Case<Kind>> {
 }
 
 /// Adds what is known of the command, and whether it always printed the same.
-pub fn tell(own: &Own, seen: &Rounds, findings: &mut Findings) {
+fn tell(own: &Own, seen: &Rounds, findings: &mut Findings) {
     let same = seen.differ.is_empty();
     let settings = findings.settings.as_object_mut().expect("settings have names");
     settings.insert("command".to_owned(), json!(own.words));

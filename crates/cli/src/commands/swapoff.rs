@@ -35,7 +35,7 @@ const NAME_BYTES_MAX: usize = 36;
 /// Runs the subcommand; returns the exit status.
 pub fn run(args: &SwapoffArgs) -> Result<u8, Failure> {
     let failed = |failure: Failure| Failure { status: FAILED, ..failure };
-    let signals = Signals::catch()
+    let signals = CancelSignals::catch()
         .map_err(|error| failed(Failure::own(format!("cannot catch signals: {error}"))))?;
     let found = control::find(args.pid).map_err(failed)?;
     let names =
@@ -97,7 +97,7 @@ fn take_out_shown(
     found: &Found,
     name: SwapName,
     verbose: bool,
-    signals: &Signals,
+    signals: &CancelSignals,
 ) -> Result<u8, Failure> {
     let mut progress = None;
     let over = take_out(found, name, |now| {
@@ -215,10 +215,10 @@ fn change(found: &Found, request: Request) -> Result<Option<SwapChange>, Failure
 
 /// The signals that call it off; the second one ends the command at once.
 #[derive(Debug)]
-struct Signals(Arc<AtomicUsize>);
+struct CancelSignals(Arc<AtomicUsize>);
 
-impl Signals {
-    fn catch() -> io::Result<Signals> {
+impl CancelSignals {
+    fn catch() -> io::Result<CancelSignals> {
         let caught = Arc::new(AtomicUsize::new(0));
         let again = Arc::new(AtomicBool::new(false));
         // One that is ignored stays so: nohup(1) relies on that.
@@ -231,7 +231,7 @@ impl Signals {
             flag::register(signal, again.clone())?;
             flag::register_usize(signal, caught.clone(), signal as usize)?;
         }
-        Ok(Signals(caught))
+        Ok(CancelSignals(caught))
     }
 
     fn caught(&self) -> Option<u8> {

@@ -12,7 +12,7 @@ const DENSITY_LEAST: f64 = 1.05;
 
 /// What is known of a process: pages, and means over the times at which pages came back.
 #[derive(Clone, Debug)]
-pub struct Process {
+pub struct RefaultCurve {
     /// The most pages of memory with which some pages would still have left, the least with which
     /// all of them would have stayed, and how many these are.
     curve: Vec<(f64, f64, f64)>,
@@ -44,9 +44,9 @@ impl Refaults {
     }
 }
 
-/// What is seen of a process, for [`Process::new`].
+/// What is seen of a process, for [`RefaultCurve::new`].
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct Observed {
     pub distances: StackDistances,
     /// Pages that left.
     pub evictions: f64,
@@ -60,13 +60,13 @@ pub struct Seen {
     pub footprint: f64,
 }
 
-impl Seen {
+impl Observed {
     /// What the statistics of a process tell, which had at most so many pages.
-    pub fn of(process: &Snapshot, footprint: f64) -> Seen {
+    pub fn of(process: &Snapshot, footprint: f64) -> Observed {
         let get = |counter| process.get(counter) as f64;
         let seen = get(Counter::RefaultSeen).max(1.0);
         let mean = |counter| get(counter) / seen;
-        Seen {
+        Observed {
             distances: process.stack_distances.clone(),
             evictions: get(Counter::WorkingsetEvict),
             limit: usable(mean(Counter::RefaultLimitPages)),
@@ -79,11 +79,11 @@ impl Seen {
     }
 }
 
-impl Process {
-    pub fn new(seen: &Seen) -> Process {
+impl RefaultCurve {
+    pub fn new(seen: &Observed) -> RefaultCurve {
         let curve = seen.distances.curve().map(|(most, least, count)| (most, least, count as f64));
         let nominal = seen.tier_pages / seen.tier_frames.max(1.0);
-        let mut process = Process {
+        let mut process = RefaultCurve {
             curve: curve.collect(),
             refaults: seen.distances.count() as f64,
             evictions: seen.evictions.max(seen.distances.count() as f64),
@@ -99,7 +99,7 @@ impl Process {
 
     /// What the tier holds is not quite what left last. So it counts for as much as makes the pages
     /// that were read from devices come out right.
-    fn fit_density(&mut self, seen: &Seen) {
+    fn fit_density(&mut self, seen: &Observed) {
         let all = seen.unpacked + seen.read;
         if seen.read == 0.0 || self.tier < 1.0 || self.refaults == 0.0 {
             return;
@@ -195,15 +195,15 @@ mod tests {
         (distances, left)
     }
 
-    fn predicted(accesses: &[u32], frames: usize, pages: usize) -> Process {
+    fn predicted(accesses: &[u32], frames: usize, pages: usize) -> RefaultCurve {
         let (distances, left) = lru(accesses, frames);
-        Process::new(&Seen {
+        RefaultCurve::new(&Observed {
             unpacked: distances.len() as f64,
             distances: StackDistances::of(distances),
             evictions: left as f64,
             limit: frames as f64,
             footprint: pages as f64,
-            ..Seen::default()
+            ..Observed::default()
         })
     }
 
@@ -257,7 +257,7 @@ mod tests {
     fn what_is_beyond_the_tier_comes_from_devices_and_less_with_a_denser_one() {
         let (distances, left) = lru(&accesses(1, 1000, 7), 250);
         let n = distances.len() as f64;
-        let process = Process::new(&Seen {
+        let process = RefaultCurve::new(&Observed {
             distances: StackDistances::of(distances),
             evictions: left as f64,
             limit: 350.0,
@@ -277,7 +277,8 @@ mod tests {
 
     #[test]
     fn a_process_of_which_nothing_left_has_no_refaults() {
-        let process = Process::new(&Seen { limit: 100.0, footprint: 50.0, ..Seen::default() });
+        let process =
+            RefaultCurve::new(&Observed { limit: 100.0, footprint: 50.0, ..Observed::default() });
         assert_eq!((process.refaults(100.0, 1.0).all(), process.evictions(100.0, 1.0)), (0.0, 0.0));
         assert_eq!(process.share(0.0), 1.0);
     }

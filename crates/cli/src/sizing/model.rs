@@ -2,7 +2,7 @@
 //! each page that would have come back what those took that did.
 
 use super::around::{self, BUCKET_PART};
-use super::curve::{Process, Refaults, Seen, pages, usable};
+use super::curve::{Observed, RefaultCurve, Refaults, pages, usable};
 use crate::rundir::Tree;
 use overspill::stats::{Counter, FaultSource, Snapshot};
 use overspill::units::{Bytes, PAGE_SIZE};
@@ -73,7 +73,7 @@ impl Took {
 #[derive(Clone, Debug)]
 pub struct Model {
     pub measured: Measured,
-    processes: Vec<Process>,
+    processes: Vec<RefaultCurve>,
     /// Seconds of the program alone.
     pub own_s: f64,
     /// Seconds of a page that comes from the tier, from a device, and of one that leaves, as far as
@@ -88,11 +88,11 @@ impl Model {
         let all = usable(pages(measured.budget.0.saturating_sub(measured.unmanaged.0)));
         let footprint = pages(measured.managed.0);
         let seen = tree.processes.iter().filter(|process| process.get(Counter::RefaultSeen) > 0);
-        let processes: Vec<Process> = seen
+        let processes: Vec<RefaultCurve> = seen
             .map(|process| {
-                let share = Process::new(&Seen::of(process, footprint)).share(all);
+                let share = RefaultCurve::new(&Observed::of(process, footprint)).share(all);
                 let own = if tree.processes.len() == 1 { 1.0 } else { share };
-                Process::new(&Seen::of(process, footprint * own))
+                RefaultCurve::new(&Observed::of(process, footprint * own))
             })
             .collect();
         let mut model = Model {

@@ -106,7 +106,7 @@ impl Rank {
 
 /// The class of a lock: its rank, in debug builds.
 #[derive(Clone, Copy, Debug)]
-pub struct Class(#[cfg(debug_assertions)] Rank);
+pub struct LockClass(#[cfg(debug_assertions)] Rank);
 
 /// A lock that the calling thread holds, until this is dropped.
 #[derive(Debug)]
@@ -114,12 +114,12 @@ pub struct Held(#[cfg(debug_assertions)] Rank);
 
 #[cfg(not(debug_assertions))]
 mod unchecked {
-    use super::{Class, Held, Rank};
+    use super::{Held, LockClass, Rank};
     use crate::units::PageIndex;
 
-    impl Class {
-        pub const fn new(_: Rank) -> Class {
-            Class()
+    impl LockClass {
+        pub const fn new(_: Rank) -> LockClass {
+            LockClass()
         }
         #[inline(always)]
         pub fn check(self) {}
@@ -145,7 +145,7 @@ pub use unchecked::{check_none_held, check_page, hold_page, release_page};
 pub use checked::{check_none_held, check_page, hold_page, release_page};
 #[cfg(debug_assertions)]
 mod checked {
-    use super::{Class, FaultPath, Held, Rank, RefCell};
+    use super::{FaultPath, Held, LockClass, Rank, RefCell};
     use crate::units::PageIndex;
     use overspill_os::tls;
 
@@ -217,10 +217,10 @@ mod checked {
         }
     }
 
-    impl Class {
+    impl LockClass {
         /// The class of locks of a rank.
-        pub const fn new(rank: Rank) -> Class {
-            Class(rank)
+        pub const fn new(rank: Rank) -> LockClass {
+            LockClass(rank)
         }
 
         /// Before a lock is waited for.
@@ -300,8 +300,8 @@ mod tests {
     use overspill_os::signal::Blocked;
 
     fn take(rank: Rank) -> Held {
-        Class::new(rank).check();
-        Class::new(rank).hold()
+        LockClass::new(rank).check();
+        LockClass::new(rank).hold()
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
         drop(take(Rank::Regions));
         // A lock that was tried counts as held, whatever was held before.
         let _cache = take(Rank::SwapCache);
-        let _batch = Class::new(Rank::Batch).hold();
+        let _batch = LockClass::new(Rank::Batch).hold();
         drop(take(Rank::SlotMap));
     }
 
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "Batch is waited for while Extent is held")]
     fn a_tried_lock_counts() {
-        let _extent = Class::new(Rank::Extent).hold();
+        let _extent = LockClass::new(Rank::Extent).hold();
         take(Rank::Batch);
     }
 
@@ -387,7 +387,7 @@ mod tests {
         let _inside = take(Rank::FaultGate);
         drop(take(Rank::FaultContext));
         // Trying is allowed.
-        drop(Class::new(Rank::Extent).hold());
+        drop(LockClass::new(Rank::Extent).hold());
         take(Rank::Regions);
     }
 

@@ -4,7 +4,7 @@
 //! What decides between threads is written over any [`Atomic`], so that tests run the same code on
 //! words whose interleavings a checker explores.
 
-use crate::base::lockdep::{Class, Held, Rank};
+use crate::base::lockdep::{Held, LockClass, Rank};
 use overspill_os::{Errno, thread};
 use rustix::thread::{Timespec, futex};
 use std::ffi::CStr;
@@ -51,18 +51,18 @@ fn tries_in_model<T>(try_once: impl Fn() -> Option<T>) -> Option<T> {
 /// process.
 #[derive(Debug)]
 pub struct RankedMutex<T> {
-    class: Class,
+    class: LockClass,
     mutex: std::sync::Mutex<T>,
 }
 
 impl<T> RankedMutex<T> {
     /// A mutex of the given rank over `value`.
     pub const fn new(rank: Rank, value: T) -> RankedMutex<T> {
-        RankedMutex { class: Class::new(rank), mutex: std::sync::Mutex::new(value) }
+        RankedMutex { class: LockClass::new(rank), mutex: std::sync::Mutex::new(value) }
     }
 
     /// The class, for those who wait by trying.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> LockClass {
         self.class
     }
 
@@ -290,7 +290,7 @@ impl_atomic!(shuttle::sync::atomic::AtomicU64, u64, false, |_| shuttle::thread::
 /// open a gate that its parent closed.
 #[derive(Debug)]
 pub struct Gate {
-    class: Class,
+    class: LockClass,
     words: GateWords<AtomicU64>,
 }
 
@@ -335,7 +335,7 @@ impl<A: Atomic> GateWords<A> {
 impl Gate {
     /// An open gate; being inside has the given rank.
     pub fn new(rank: Rank) -> Gate {
-        Gate { class: Class::new(rank), words: GateWords::default() }
+        Gate { class: LockClass::new(rank), words: GateWords::default() }
     }
 
     /// Passes, waiting while the gate is closed. Leaving is dropping the value.

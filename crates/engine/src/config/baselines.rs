@@ -2,14 +2,12 @@
 //!
 //! They are for benches, which measure a mechanism beside its baseline, and for tests, which walk
 //! paths that are rare otherwise. Nothing else sets them: no option of the command names one. A
-//! program that uses the library sets [`Config::baselines`]; [`apply`] reads a list of settings and
-//! baselines together; the variable OVERSPILL_BASELINES has a list for what `overspill run` starts.
+//! program that uses the library sets [`super::Config::baselines`], or a list of settings and
+//! baselines together ([`super::Config::apply_with_baselines`]); the variable OVERSPILL_BASELINES
+//! has a list for what `overspill run` starts.
 
-use super::settings::SETTINGS;
 use super::table::{self, BadSetting, Form, SWITCH, Setting, setting};
-use super::{
-    CachePartition, Clean, Config, Invalidate, Recheck, SWAPOFF_DEPTH_MAX, TierSlots, WayIn,
-};
+use super::{CachePartition, Clean, Invalidate, Recheck, SWAPOFF_DEPTH_MAX, TierSlots, WayIn};
 use crate::device::RUN_MAX;
 use crate::frame::FramePick;
 use crate::slot::{Batching, SlotLock, SlotSettings};
@@ -309,21 +307,6 @@ impl Baselines {
     }
 }
 
-/// Applies a list that may name baselines beside settings, for benches and tests.
-///
-/// # Errors
-/// For what is neither, or not a value of it.
-pub fn apply(config: &mut Config, list: &str) -> Result<(), BadSetting> {
-    for item in list.split(',') {
-        let name = item.split('=').next().unwrap_or_default();
-        match table::find(BASELINES, name) {
-            Some(_) => config.baselines.apply(item)?,
-            None => table::apply(SETTINGS, "setting or baseline", config, item)?,
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,26 +314,5 @@ mod tests {
     #[test]
     fn each_word_is_parsed_and_shown_as_itself() {
         table::check(BASELINES);
-    }
-
-    #[test]
-    fn a_list_may_name_both_but_users_have_settings_only() {
-        let mut config = Config::default();
-        apply(&mut config, "folio=1,slot.lock=device,,clean=off").unwrap();
-        assert_eq!(config.folio, super::super::FolioMax::Pages(1));
-        let Baselines { slot, clean, .. } = config.baselines;
-        assert_eq!((slot.lock, clean), (SlotLock::Device, Clean::Off));
-        let refused = |list: &str| Config::default().apply_settings(list).unwrap_err().to_string();
-        for baseline in BASELINES {
-            let error = refused(&format!("{}=on", baseline.name()));
-            assert!(error.starts_with("there is no setting '"), "{error}");
-            assert!(error.contains("choose one of out, workers, "), "{error}");
-        }
-        let error = apply(&mut config, "colour=red").unwrap_err().to_string();
-        assert!(error.starts_with("there is no setting or baseline 'colour'"), "{error}");
-        let error = Baselines::default().apply("folio=1").unwrap_err().to_string();
-        assert!(error.starts_with("there is no baseline 'folio': choose one of in, "), "{error}");
-        assert!(Baselines::default().apply("swapoff.run=257").is_err());
-        assert!(Baselines::default().apply("swapoff.depth=0").is_err());
     }
 }

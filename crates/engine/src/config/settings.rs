@@ -1,6 +1,7 @@
 //! The settings that users have: what is worth changing for a program, a machine or its devices.
 
-use super::table::{Form, Setting, setting};
+use super::baselines::BASELINES;
+use super::table::{self, BadSetting, Form, Setting, setting};
 use super::{
     CompressedMax, Config, FolioMax, OomWait, OutOfRoom, ReclaimMax, Recompress, TierCodec,
     Watermarks, WayOut,
@@ -152,3 +153,128 @@ pub static SETTINGS: &[Setting<Config>] = &[
          what a limit of address space leaves (`ulimit -v`)."
     ),
 ];
+
+impl Config {
+    /// Applies a list of [`SETTINGS`] such as `out=move,folio=1`.
+    ///
+    /// # Errors
+    /// For what is no setting, or not a value of it.
+    pub fn apply_settings(&mut self, list: &str) -> Result<(), BadSetting> {
+        table::apply(SETTINGS, "setting", self, list)
+    }
+
+    /// Applies a list that may name [baselines](BASELINES) beside settings, for benches and tests.
+    ///
+    /// # Errors
+    /// For what is neither, or not a value of it.
+    #[doc(hidden)]
+    pub fn apply_with_baselines(&mut self, list: &str) -> Result<(), BadSetting> {
+        for item in list.split(',') {
+            let name = item.split('=').next().unwrap_or_default();
+            match table::find(BASELINES, name) {
+                Some(_) => self.baselines.apply(item)?,
+                None => table::apply(SETTINGS, "setting or baseline", self, item)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::baselines::Baselines;
+    use super::*;
+    use crate::slot::SlotLock;
+    use crate::workingset::settings::Clean;
+    use overspill_os::codec::Codec;
+    use proptest::prelude::*;
+
+    #[test]
+    fn each_word_is_parsed_and_shown_as_itself() {
+        table::check(SETTINGS);
+    }
+
+    proptest! {
+        /// Whatever is asked for is either refused with a sentence, or what is shown of it is the
+        /// same once more.
+        #[test]
+        fn any_list_is_applied_or_refused(
+            names in prop::collection::vec(
+                (0..SETTINGS.len(), "[a-z0-9:./%+ -]{0,12}|[0-9]{1,4}(K|M|G|%|ms)?|auto|off"),
+                0..4,
+            ),
+            noise in ".{0,12}",
+        ) {
+            let named = |(at, value): &(usize, String)| format!("{}={value}", SETTINGS[*at].name());
+            let named: Vec<_> = names.iter().map(named).collect();
+            for list in [named.join(","), noise] {
+                let mut config = Config::default();
+                if let Err(bad) = config.apply_settings(&list) {
+                    prop_assert!(!bad.to_string().is_empty());
+                    continue;
+                }
+                let shown = |config: &Config| -> Vec<String> {
+                    let show = |one: &table::Setting<Config>| {
+                        format!("{}={}", one.name(), one.show(config))
+                    };
+                    SETTINGS.iter().map(show).collect()
+                };
+                let mut again = Config::default();
+                again.apply_settings(&shown(&config).join(",")).unwrap();
+                prop_assert_eq!(shown(&config), shown(&again));
+            }
+        }
+    }
+
+    #[test]
+    fn settings_apply_or_say_why() {
+        let mut config = Config::default();
+        config.apply_settings("out=move,folio=1,workers=3,compressed=0,window=3M").unwrap();
+        assert_eq!((config.way_out, config.workers), (WayOut::Move, Some(3)));
+        assert_eq!((config.folio, config.compressed_max), (FolioMax::Pages(1), CompressedMax::OFF));
+        assert_eq!(config.window, Some(Bytes(4 << 20)));
+        config.apply_settings("zswap.codec=zstd:9,zswap.recompress=zstd").unwrap();
+        assert_eq!(config.zswap_codec, TierCodec::Always(Codec::Zstd(9)));
+        assert_eq!(config.zswap_recompress, Recompress::Cold(Codec::ZSTD_LEVEL));
+        let error = config.apply_settings("zswap.codec=lzo").unwrap_err().to_string();
+        let expected = "setting zswap.codec cannot be 'lzo': it takes auto|lz4|zstd[:LEVEL]|none";
+        assert_eq!(error, expected);
+        for bad in [
+            "out",
+            "out=x",
+            "nope=1",
+            "folio=3",
+            "folio=128",
+            "readahead=0",
+            "workers=17",
+            "compressed=91",
+            "zswap.recompress=lz4",
+            "watermark=1%",
+            "window=1",
+            "window=9T",
+        ] {
+            assert!(config.apply_settings(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_list_may_name_both_but_users_have_settings_only() {
+        let mut config = Config::default();
+        config.apply_with_baselines("folio=1,slot.lock=device,,clean=off").unwrap();
+        assert_eq!(config.folio, FolioMax::Pages(1));
+        let Baselines { slot, clean, .. } = config.baselines;
+        assert_eq!((slot.lock, clean), (SlotLock::Device, Clean::Off));
+        let refused = |list: &str| Config::default().apply_settings(list).unwrap_err().to_string();
+        for baseline in BASELINES {
+            let error = refused(&format!("{}=on", baseline.name()));
+            assert!(error.starts_with("there is no setting '"), "{error}");
+            assert!(error.contains("choose one of out, workers, "), "{error}");
+        }
+        let error = config.apply_with_baselines("colour=red").unwrap_err().to_string();
+        assert!(error.starts_with("there is no setting or baseline 'colour'"), "{error}");
+        let error = Baselines::default().apply("folio=1").unwrap_err().to_string();
+        assert!(error.starts_with("there is no baseline 'folio': choose one of in, "), "{error}");
+        assert!(Baselines::default().apply("swapoff.run=257").is_err());
+        assert!(Baselines::default().apply("swapoff.depth=0").is_err());
+    }
+}

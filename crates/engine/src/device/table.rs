@@ -9,7 +9,7 @@
 //! ([`DeviceTable::get`]).
 
 use super::area::Area;
-use crate::base::lockdep::{Class, Rank};
+use crate::base::lockdep::{LockClass, Rank};
 use crate::base::sync::{read, write};
 use crate::units::SlotId;
 use overspill_os::cpu;
@@ -20,7 +20,7 @@ use std::sync::{Arc, RwLock};
 const COPIES_MAX: usize = 16;
 
 /// The class of the locks of entries.
-const TABLE: Class = Class::new(Rank::DeviceTable);
+const TABLE: LockClass = LockClass::new(Rank::DeviceTable);
 
 #[repr(align(128))]
 struct Copy([RwLock<Option<Arc<Area>>>; SlotId::DEVICES_MAX]);

@@ -6,7 +6,7 @@ use crate::base::wake::NAP;
 use crate::config::Delivery;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::memory::lease::Growth;
+use crate::memory::growth::Growth;
 use crate::reclaim::Reclaimer;
 use overspill_os::backing::Backing;
 use overspill_os::beside::{self, EngineThread, Nap};

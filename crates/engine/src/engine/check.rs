@@ -22,7 +22,7 @@ type Set<T> = HashSet<T, BuildHasherDefault<DefaultHasher>>;
 
 /// What the words of all pages name.
 #[derive(Default)]
-struct Named {
+struct Referenced {
     frames: Set<FrameId>,
     slots: Set<u64>,
     resident: u64,
@@ -56,7 +56,7 @@ impl<B: Backing> Engine<B> {
         self.swap.zpool.check();
         let compressed = self.swap.zswap.check();
         // 2. What the words say, each thing named once.
-        let mut named = Named::default();
+        let mut named = Referenced::default();
         for index in 0..self.memory.extents_high.load(Relaxed) {
             let before = named.resident;
             let touched = self.memory.extents.touched(index, pages_of(index));
@@ -102,7 +102,7 @@ impl<B: Backing> Engine<B> {
     }
 
     /// Notes what a page names.
-    fn name(&self, page: PageIndex, named: &mut Named) {
+    fn name(&self, page: PageIndex, named: &mut Referenced) {
         let word = self.memory.words.load(page);
         assert!(!word.is_locked(), "{page:?} is locked, and nobody is there: {word:?}");
         assert!(!word.is_shared() || word.is_resident(), "{page:?} is shared: {word:?}");
@@ -168,7 +168,7 @@ impl<B: Backing> Engine<B> {
     }
 
     /// Notes the copy of a clean page.
-    fn name_copy(&self, page: PageIndex, word: PageWord, named: &mut Named) -> Option<SlotId> {
+    fn name_copy(&self, page: PageIndex, word: PageWord, named: &mut Referenced) -> Option<SlotId> {
         let copy = self.swap.copy_of(word);
         assert_eq!(copy.is_some(), word.is_clean(), "the copy of {page:?}");
         if let Some(slot) = copy {

@@ -21,13 +21,14 @@
 //!
 //! [`SwapDevices::seal_for_child`]: crate::device::SwapDevices::seal_for_child
 
+pub mod prepared;
+
 use crate::account::Member;
-use crate::base::lockdep::Rank;
-use crate::base::sync::{RankedMutex, lock, sleep};
+use crate::base::sync::{lock, sleep};
 use crate::config::Delivery;
 use crate::control::Child;
 use crate::control::limit::Press;
-use crate::device::{InheritedDevice, LentPart};
+use crate::device::InheritedDevice;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::memory::lease::FLOOR;
@@ -35,9 +36,9 @@ use crate::reclaim::Reclaimer;
 use crate::stats::{Counter, Gauges, Stats};
 use overspill_os::directory::Directory;
 use overspill_os::signal::{self, Blocked};
-use overspill_os::token::Token;
 use overspill_os::{beside, descriptors, thread, vm};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use prepared::{ChildLease, Prepared};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Longest wait for the parent to shrink before a fork without any progress; after it the fork goes
@@ -53,51 +54,6 @@ const PLENTY: u64 = 2;
 /// that has them does not get a processor.
 const FRUITLESS_ROUNDS: u64 = 4;
 const FRUITLESS_TIME: Duration = Duration::from_millis(50);
-
-/// What a fork in progress has prepared for the child.
-#[derive(Debug)]
-struct Prepared {
-    signals: u64,
-    seq: u64,
-    lease: ChildLease,
-    /// The child's token.
-    token: Option<Token>,
-    /// What the child takes over.
-    devices: Vec<InheritedDevice>,
-    /// What was taken for it of files of this process.
-    parts: Vec<LentPart>,
-    gauges: Gauges,
-}
-
-/// What the child may have.
-#[derive(Clone, Copy, Debug)]
-struct ChildLease {
-    /// Its entry in the account of the job.
-    member: Option<Member>,
-    /// Pages that it leases beside those that it shares, if it does.
-    own: Option<u64>,
-}
-
-/// The fork in progress.
-#[derive(Debug)]
-pub struct Forking {
-    prepared: RankedMutex<Option<Prepared>>,
-    /// One went over the budget, which was said.
-    exceeded: AtomicBool,
-}
-
-impl Default for Forking {
-    fn default() -> Forking {
-        let prepared = RankedMutex::new(Rank::Children, None);
-        Forking { prepared, exceeded: AtomicBool::new(false) }
-    }
-}
-
-impl Forking {
-    fn take(&self) -> Prepared {
-        lock(&self.prepared).take().expect("a fork was prepared")
-    }
-}
 
 impl Engine {
     /// Before a fork, first half: afterwards nothing is evicted, faults are still served.

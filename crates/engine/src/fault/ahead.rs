@@ -14,7 +14,7 @@
 //! Locks: as a fault's.
 
 use super::context::FaultContext;
-use super::readahead::Next;
+use super::streams::{Further, Next};
 use super::{Access, Fault, Served};
 use crate::memory::word::State;
 use crate::stats::{Counter, FaultSource};
@@ -22,7 +22,6 @@ use crate::units::{FOLIO_MAX, PageIndex};
 use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::thread;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// The folio from which on a stream is long: by then 31 pages were asked for one after the other.
 const LONG: usize = 16;
@@ -30,58 +29,6 @@ const LONG: usize = 16;
 /// this part of the budget.
 const PAGES_MAX: u64 = 4 * FOLIO_MAX as u64;
 const BUDGET_PART: u64 = 64;
-/// Streams that wait for the thread at once.
-const WAITING: usize = 8;
-
-/// Where a stream goes on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Further {
-    page: PageIndex,
-    down: bool,
-    write: bool,
-}
-
-impl Further {
-    const DOWN: u64 = 1 << 62;
-    const WRITE: u64 = 1 << 61;
-    const IS_ONE: u64 = 1 << 63;
-
-    fn to_word(self) -> u64 {
-        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
-        let flags = flag(self.down, Self::DOWN) | flag(self.write, Self::WRITE);
-        Self::IS_ONE | flags | self.page.0 as u64
-    }
-
-    fn from_word(word: u64) -> Option<Further> {
-        let is_set = |flag: u64| word & flag != 0;
-        is_set(Self::IS_ONE).then(|| Further {
-            page: PageIndex((word & (Self::WRITE - 1)) as usize),
-            down: is_set(Self::DOWN),
-            write: is_set(Self::WRITE),
-        })
-    }
-}
-
-/// Streams that are to be brought further.
-#[derive(Debug, Default)]
-pub struct Waiting([AtomicU64; WAITING]);
-
-impl Waiting {
-    /// Leaves word of one, if there is room.
-    fn put(&self, further: Further) -> bool {
-        let word = further.to_word();
-        self.0.iter().any(|cell| {
-            cell.load(Relaxed) == 0 && cell.compare_exchange(0, word, Release, Relaxed).is_ok()
-        })
-    }
-
-    fn take(&self) -> Option<Further> {
-        self.0.iter().find_map(|cell| match cell.load(Relaxed) {
-            0 => None,
-            _ => Further::from_word(cell.swap(0, Acquire)),
-        })
-    }
-}
 
 impl<B: Backing> Fault<B> {
     /// Leaves word of a stream that has come to a page, after a fault that brought in `next`.
@@ -142,24 +89,5 @@ impl<B: Backing> Fault<B> {
         context.is_ahead = false;
         self.stats.add(Counter::SwapAhead, context.installed as u64);
         (served == Served::Done && context.installed > 0).then_some(context.installed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn word_of_streams_is_taken_once_and_lost_when_there_is_much() {
-        let waiting = Waiting::default();
-        assert_eq!(waiting.take(), None);
-        let of =
-            |page| Further { page: PageIndex(page), down: page % 2 == 0, write: page % 3 == 0 };
-        let put: Vec<bool> = (0..WAITING + 2).map(|page| waiting.put(of(page))).collect();
-        assert_eq!(put.iter().filter(|put| **put).count(), WAITING);
-        let mut taken: Vec<_> = std::iter::from_fn(|| waiting.take()).collect();
-        taken.sort_by_key(|further| further.page);
-        assert_eq!(taken, (0..WAITING).map(of).collect::<Vec<_>>());
-        assert!(waiting.put(of(1 << 40)) && waiting.take() == Some(of(1 << 40)));
     }
 }

@@ -2,8 +2,8 @@
 
 use super::context::{FaultContext, SPENT_IN_ALL, SPENT_MAX};
 use super::install::Loaded;
-use super::readahead::Next;
 use super::settings::Delivery;
+use super::streams::Next;
 use super::{Access, Fault, Served};
 use crate::base::seeded::{Bug, is_seeded};
 use crate::frame::Need;

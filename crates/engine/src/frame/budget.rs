@@ -1,7 +1,8 @@
 //! The budget: the limit, what counts towards it, and the watermarks.
 
-use super::FrameAllocator;
+use super::locked::LockedZone;
 use super::percpu::ListMarks;
+use super::{FrameAllocator, Need};
 use crate::base::sync::lock;
 use crate::stats::Counter;
 use crate::units::Bytes;
@@ -77,6 +78,19 @@ impl FrameAllocator {
     /// Pages of memory that are no frames and count like them: buffers of the engine.
     pub fn charged(&self) -> u64 {
         self.charged.load(Relaxed)
+    }
+
+    /// Frames that a request may take from a zone that has handed out `used`, beside `charged`
+    /// pages.
+    pub(super) fn room(&self, cell: &LockedZone, used: u32, charged: u64, need: Need) -> u64 {
+        let share = |pages: u64| pages / self.zones.len() as u64;
+        let limit = cell.limit.load(Relaxed).saturating_sub(share(charged));
+        let limit = match need {
+            Need::Fault => limit.saturating_sub(share(self.promised() + self.min())),
+            Need::Reclaim => limit,
+            Need::Over => u64::MAX,
+        };
+        limit.saturating_sub(used.into())
     }
 
     /// Keeps room free of faults for the first `kept` buffers of a kind, which cost `each` so many

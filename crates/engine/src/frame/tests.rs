@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::frame::cells::Owner;
-use crate::units::PageIndex;
+use crate::stats::Counter;
+use crate::units::{FrameId, PageIndex};
 use proptest::prelude::*;
 use std::sync::atomic::AtomicBool;
 

@@ -8,7 +8,7 @@
 //! Lock order: before page locks, waited for one at a time. Engine threads, who may hold several,
 //! only try them: a thread of the program may hold one.
 
-use crate::base::lockdep::{Class, Held, Rank};
+use crate::base::lockdep::{Held, LockClass, Rank};
 use crate::base::sync::{Backoff, point};
 use crate::units::PageIndex;
 use overspill_os::{Errno, table::SharedCells};
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 pub const EXTENT_PAGES: usize = 512;
 
 /// The class of extent locks.
-const EXTENT: Class = Class::new(Rank::Extent);
+const EXTENT: LockClass = LockClass::new(Rank::Extent);
 
 const LOCKED: u64 = 1;
 /// Every page is mapped with access.

@@ -12,46 +12,31 @@ use super::Memory;
 use super::extent::{EXTENT_PAGES, pages_of};
 use super::word::{PageWord, State};
 use crate::account::Member;
-use crate::stats::{Counter, Stats};
+use crate::stats::Counter;
 use crate::units::PageIndex;
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Pages that are owed at most before they are taken off the lease: each time the limit changes.
 const OWED_MOST: u64 = 128;
 
-/// What a process shares.
-#[derive(Debug)]
-pub struct Shares {
-    /// Charged, and to be taken off the lease.
-    owed: AtomicU64,
-    stats: Stats,
-}
-
-impl Shares {
-    pub(super) fn new(stats: Stats) -> Shares {
-        Shares { owed: AtomicU64::new(0), stats }
-    }
-
+impl<B: Backing> Memory<B> {
     /// Pages that are marked.
     fn marked(&self) -> u64 {
         self.stats.get(Counter::SharedPages)
     }
-}
 
-impl<B: Backing> Memory<B> {
     /// Pages that a child of a fork could share just now.
     pub fn shareable(&self) -> u64 {
         let pinned = self.pinned_pages.load(Relaxed) as u64;
-        self.shares.stats.get(Counter::ResidentPages).saturating_sub(pinned)
+        self.stats.get(Counter::ResidentPages).saturating_sub(pinned)
     }
 
     /// Whether a page of this process that is marked may be shared still.
     pub fn is_sharing(&self) -> bool {
-        self.shares.marked() > 0 && self.lease.member().is_some_and(|member| member.saves() > 0)
+        self.marked() > 0 && self.lease.member().is_some_and(|member| member.saves() > 0)
     }
 
     /// Pages that this process may share still.
@@ -65,7 +50,7 @@ impl<B: Backing> Memory<B> {
         let goes = |w: PageWord| w.is_resident() && !w.is_locked() && !w.is_pinned();
         let mark = |w: PageWord| (goes(w) && !w.is_shared()).then(|| w.shared(true));
         let unmark = |w: PageWord| w.is_shared().then(|| w.shared(false));
-        let stats = self.shares.stats;
+        let stats = self.stats;
         self.protect_each(
             |page, word| {
                 let marked = goes(word) && self.words.try_update(page, mark).is_some();
@@ -141,7 +126,7 @@ impl<B: Backing> Memory<B> {
     pub fn share_with(&self, child: Member, own: u64) {
         self.settle_shares();
         if let Some(member) = self.lease.member() {
-            let marked = self.shares.marked();
+            let marked = self.marked();
             let needs = self.budget().enough(marked) + self.lease.unmanaged();
             member.share_with(child, own.min(needs.saturating_sub(marked)), marked);
         }
@@ -159,12 +144,12 @@ impl<B: Backing> Memory<B> {
         if pages == 0 {
             return;
         }
-        self.shares.stats.sub(Counter::SharedPages, pages);
+        self.stats.sub(Counter::SharedPages, pages);
         if self.shared() == 0 {
             return;
         }
         self.budget().charge_more(pages);
-        let owed = self.shares.owed.fetch_add(pages, Relaxed) + pages;
+        let owed = self.owed.fetch_add(pages, Relaxed) + pages;
         if owed >= OWED_MOST
             && let Some(_changing) = self.lease.try_change()
         {
@@ -174,7 +159,7 @@ impl<B: Backing> Memory<B> {
 
     /// Takes what is owed off the lease.
     pub fn settle_shares(&self) {
-        if self.shares.owed.load(Relaxed) > 0 {
+        if self.owed.load(Relaxed) > 0 {
             let _changing = self.lease.change();
             self.settle_alone();
         }
@@ -182,7 +167,7 @@ impl<B: Backing> Memory<B> {
 
     /// Under the lock.
     fn settle_alone(&self) {
-        let owed = self.shares.owed.swap(0, Relaxed);
+        let owed = self.owed.swap(0, Relaxed);
         // What nobody saved by is free.
         let counts = self.lease.member().map_or(0, |member| member.unshare(owed));
         if counts > 0 {

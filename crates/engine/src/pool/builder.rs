@@ -35,6 +35,23 @@ impl Default for Builder {
     }
 }
 
+impl Pool {
+    /// Makes a pool step by step.
+    ///
+    /// ```
+    /// # if !overspill_os::probe::probe().user_faults() { return Ok(()) }
+    /// use overspill::Pool;
+    ///
+    /// let pool = Pool::builder().memory(16 << 20).swap("/var/tmp:1G").build()?;
+    /// let region = pool.map(64 << 20)?;
+    /// assert!(region.iter().all(|byte| *byte == 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
 impl Builder {
     fn with(mut self, step: impl FnOnce(&mut Config) -> Result<(), BadText>) -> Builder {
         if let Ok(config) = &mut self.config

@@ -17,9 +17,38 @@ pub struct Region<'a, T = u8> {
     values: PhantomData<T>,
 }
 
+impl Pool {
+    /// A region of `len` zero bytes, which may be larger than the pool's memory.
+    ///
+    /// # Errors
+    /// ENOMEM when the window has no room for it.
+    pub fn map(&self, len: usize) -> Result<Region<'_>, Errno> {
+        self.map_of(len)
+    }
+
+    /// A region of `count` values, zero at first.
+    ///
+    /// ```
+    /// # if !overspill_os::probe::probe().user_faults() { return Ok(()) }
+    /// let pool = overspill::Pool::with_memory(16 << 20, Some("/var/tmp".as_ref()))?;
+    /// let mut values = pool.map_of::<u64>(4 << 20)?; // 32 MiB
+    /// for (i, value) in values.iter_mut().enumerate() {
+    ///     *value = i as u64;
+    /// }
+    /// assert_eq!(values.iter().sum::<u64>(), (4 << 20) * ((4 << 20) - 1) / 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// ENOMEM when the window has no room for it, EINVAL for none.
+    pub fn map_of<T: Plain>(&self, count: usize) -> Result<Region<'_, T>, Errno> {
+        Region::map(self, count)
+    }
+}
+
 impl<'a, T: Plain> Region<'a, T> {
     /// A new one of so many values.
-    pub(super) fn map(pool: &'a Pool, count: usize) -> Result<Region<'a, T>, Errno> {
+    fn map(pool: &'a Pool, count: usize) -> Result<Region<'a, T>, Errno> {
         let len = Self::len_of(count)?;
         let start = pool.mmap(None, len, Prot::READ_WRITE, MapFlags::default())?;
         Ok(Region { memory: OwnedRange::new(start..start + len), pool, values: PhantomData })

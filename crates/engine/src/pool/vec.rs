@@ -29,6 +29,13 @@ pub struct PoolVec<'a, T> {
     len: usize,
 }
 
+impl Pool {
+    /// An empty vector in memory of the pool.
+    pub fn vec<T: Plain>(&self) -> PoolVec<'_, T> {
+        PoolVec::new_in(self)
+    }
+}
+
 impl<'a, T: Plain> PoolVec<'a, T> {
     /// An empty one, without memory yet.
     pub fn new_in(pool: &'a Pool) -> PoolVec<'a, T> {

@@ -8,7 +8,7 @@
 //! work, [`crate::fault::delivery`] calls.
 
 use crate::base::sync::Backoff;
-use crate::memory::lease::Growth;
+use crate::memory::growth::Growth;
 use crate::reclaim::settings::DIRECT_PAGES;
 use crate::reclaim::throttle::{Free, Ticket, Turn};
 use crate::reclaim::{Reclaim, Reclaimer};

@@ -1,7 +1,7 @@
 //! The ways of resident pages out of the page tables: a run moves to frames of the arena, or pages
 //! are protected, stored where they are, and dropped with one call.
 
-use super::ScanProgress;
+use super::plan::{EvictPlan, EvictTo, ExtentBitmap, ScanProgress};
 use super::settings::WayOut;
 use crate::base::seeded::{Bug, is_seeded};
 use crate::frame::cells::Owner;
@@ -24,37 +24,6 @@ use std::time::Instant;
 const RUN_MIN: usize = 64;
 /// Pages moved by one call; the order of the frames that take them.
 const RUN_ORDER: u8 = 6;
-
-/// Pages of an extent, a bit each.
-pub(super) type ExtentBitmap = [u64; EXTENT_PAGES / 64];
-
-/// Where pages go that are evicted in place.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EvictTo {
-    /// To the compressed tier or a device.
-    SwapOut,
-    /// To the swap cache: a touch brings them back cheaply, and counts as a reference.
-    SwapCache,
-}
-
-/// How pages are to be evicted.
-#[derive(Clone, Copy)]
-pub(super) struct EvictPlan {
-    /// Whether runs move out that are long enough; whether nothing else is done to any.
-    pub(super) moves: bool,
-    pub(super) only_move: bool,
-    /// Where the others go.
-    pub(super) to: EvictTo,
-    /// Whether pages stay that are shared since a fork.
-    pub(super) spares_shared: bool,
-}
-
-impl EvictPlan {
-    /// Whether a page stays that is shared since a fork.
-    pub(super) fn spares(self, word: PageWord) -> bool {
-        self.spares_shared && word.is_shared()
-    }
-}
 
 impl<B: Backing> Reclaim<B> {
     /// How pages are evicted that are to go there; runs may move out.

@@ -6,7 +6,7 @@ use std::ops::{Index, IndexMut};
 
 /// Whose an allotment is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Owner {
+pub enum AllotmentOwner {
     /// Nobody's, as far as is known.
     #[default]
     Nobody,
@@ -24,7 +24,7 @@ pub enum Owner {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allotment {
     /// Whose it is.
-    pub owner: Owner,
+    pub owner: AllotmentOwner,
     /// Clusters that have disk space, from the first.
     pub grown: u8,
     /// Clusters in the free list.
@@ -67,7 +67,7 @@ impl Index<u32> for Allotments {
     type Output = Allotment;
     fn index(&self, index: u32) -> &Allotment {
         const NEVER: &Allotment =
-            &Allotment { owner: Owner::Nobody, grown: 0, free_clusters: 0, bad: 0 };
+            &Allotment { owner: AllotmentOwner::Nobody, grown: 0, free_clusters: 0, bad: 0 };
         self.0.get(index as usize).unwrap_or(NEVER)
     }
 }
@@ -86,11 +86,11 @@ impl IndexMut<u32> for Allotments {
 impl Allotment {
     /// Whether this process owns it.
     pub fn is_ours(&self) -> bool {
-        self.owner == Owner::Us
+        self.owner == AllotmentOwner::Us
     }
 
     /// Whether another process owns it.
     pub fn is_anothers(&self) -> bool {
-        self.owner == Owner::Another
+        self.owner == AllotmentOwner::Another
     }
 }

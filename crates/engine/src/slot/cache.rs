@@ -9,6 +9,9 @@
 use super::cluster::CLUSTER_SLOTS;
 use super::runs::{Run, Runs};
 use super::table::RUN_MIN;
+use crate::base::lockdep::Rank;
+use crate::base::sync::RankedMutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Slots taken or given back at a time, as in Linux: 256 KiB, and arrays of a few cache lines.
 pub const CACHE_SLOTS: usize = 64;
@@ -16,6 +19,11 @@ pub const CACHE_SLOTS: usize = 64;
 /// cluster for [`RUN_MIN`] slots costs less than to pass them through here (6 against 20 ns a slot
 /// for runs of 16), and finds longer runs where space is fragmented (9 slots on average against 6).
 pub const CACHED_MAX: usize = RUN_MIN - 1;
+/// Free slots a processor below which caches are given up, and above which they are used (again):
+/// as in Linux. What they can hold at most is the first, so that a device never runs out while most
+/// of its free slots are cached.
+pub const CACHE_LOW: u64 = 2 * CACHE_SLOTS as u64;
+pub const CACHE_HIGH: u64 = 5 * CACHE_SLOTS as u64;
 
 /// Freed slots on their way back.
 #[derive(Clone, Debug)]
@@ -112,5 +120,29 @@ impl SlotCache {
     /// Whether it was used since the last time that this was asked.
     pub fn was_touched(&mut self) -> bool {
         std::mem::take(&mut self.touched)
+    }
+}
+
+/// The cache of a processor, on cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct CpuCache {
+    pub cache: RankedMutex<SlotCache>,
+    /// Copy of the number of slots in it, to read without the lock.
+    pub slots: AtomicU64,
+}
+
+impl CpuCache {
+    /// Over a cache.
+    pub fn new(cache: SlotCache) -> CpuCache {
+        CpuCache {
+            slots: AtomicU64::new(cache.slots() as u64),
+            cache: RankedMutex::new(Rank::SlotCache, cache),
+        }
+    }
+
+    /// Brings the copy up to date, while the cache is locked.
+    pub fn publish(&self, cache: &SlotCache) {
+        self.slots.store(cache.slots() as u64, Relaxed);
     }
 }

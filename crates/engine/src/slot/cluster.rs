@@ -11,7 +11,7 @@
 //! so.
 
 use crate::base::counted::LockCounters;
-use crate::base::lockdep::{Class, Held, Rank};
+use crate::base::lockdep::{Held, LockClass, Rank};
 use crate::base::sync::{Atomic, Backoff};
 use crate::stats::{Counter, Stats};
 use overspill_os::table::ZeroTable;
@@ -52,7 +52,7 @@ pub const FREE_LIST: usize = 0;
 pub type Bitmap = [u64; BITMAP_WORDS];
 
 /// The class of the locks of clusters.
-const CLUSTER: Class = Class::new(Rank::Cluster);
+const CLUSTER: LockClass = LockClass::new(Rank::Cluster);
 /// Their counters.
 static CLUSTER_LOCK: LockCounters = LockCounters {
     taken: Counter::ClusterLock,

@@ -8,7 +8,7 @@
 //! take slots out of what is there and put slots back.
 
 use super::SlotState;
-use super::allotments::Owner;
+use super::allotments::AllotmentOwner;
 use super::cluster::{CLUSTER_SLOTS, ClusterState, FREE_LIST, Records};
 use super::table::{Books, SlotTable};
 use overspill_os::Errno;
@@ -128,7 +128,8 @@ impl<R: Records> SlotTable<R> {
             self.forget_refused(books);
         }
         // The first that may be had; a further one where it goes on.
-        let is_nobodys = |allotment: &u32| books.allotments[*allotment].owner == Owner::Nobody;
+        let is_nobodys =
+            |allotment: &u32| books.allotments[*allotment].owner == AllotmentOwner::Nobody;
         let allotments = books.next_hint..self.layout.allotments();
         let allotment = allotments.clone().find(is_nobodys).unwrap_or(allotments.end);
         books.next_hint = allotment;
@@ -137,19 +138,19 @@ impl<R: Records> SlotTable<R> {
         {
             return None;
         }
-        books.allotments[allotment].owner = Owner::Asking;
+        books.allotments[allotment].owner = AllotmentOwner::Asking;
         Some(allotment)
     }
 
     /// What became of asking for an allotment.
     fn answered(&self, books: &mut Books, allotment: u32, acquired: bool) {
         if acquired {
-            books.allotments[allotment].owner = Owner::Us;
+            books.allotments[allotment].owner = AllotmentOwner::Us;
             let clusters = self.layout.clusters_of(allotment);
             books.ungrown =
                 if books.ungrown.is_empty() { clusters } else { books.ungrown.start..clusters.end };
         } else {
-            books.allotments[allotment].owner = Owner::Another;
+            books.allotments[allotment].owner = AllotmentOwner::Another;
             self.tally.shift(
                 SlotState::Ungrown,
                 SlotState::Another,
@@ -165,8 +166,8 @@ impl<R: Records> SlotTable<R> {
             .allotments
             .known_mut()
             .iter_mut()
-            .filter(|e| e.owner == Owner::Another)
-            .for_each(|e| e.owner = Owner::Nobody);
+            .filter(|e| e.owner == AllotmentOwner::Another)
+            .for_each(|e| e.owner = AllotmentOwner::Nobody);
         self.tally.shift(
             SlotState::Another,
             SlotState::Ungrown,
@@ -208,13 +209,13 @@ impl<R: Records> SlotTable<R> {
         };
         let allotment = (0..self.layout.allotments()).rev().find(idle)?;
         self.vacate(books, allotment);
-        books.allotments[allotment].owner = Owner::Leaving;
+        books.allotments[allotment].owner = AllotmentOwner::Leaving;
         Some(allotment)
     }
 
     /// See [`SlotTable::give_up_idle`].
     pub fn given_up(&self, books: &mut Books, allotment: u32) {
-        books.allotments[allotment].owner = Owner::Nobody;
+        books.allotments[allotment].owner = AllotmentOwner::Nobody;
         books.next_hint = books.next_hint.min(allotment);
     }
 
@@ -233,7 +234,7 @@ impl<R: Records> SlotTable<R> {
     pub fn exclude(&self, books: &mut Books, offset: u64) {
         let index = (offset / CLUSTER_SLOTS as u64) as u32;
         let allotment = &mut books.allotments[self.layout.allotment_of(index)];
-        assert_eq!(allotment.owner, Owner::Nobody);
+        assert_eq!(allotment.owner, AllotmentOwner::Nobody);
         let mut cluster = self.clusters.lock(index);
         let slot = offset as usize % CLUSTER_SLOTS;
         if cluster.occupied()[slot / 64] >> (slot % 64) & 1 == 0 {

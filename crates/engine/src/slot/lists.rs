@@ -6,20 +6,20 @@ use super::cluster::{ClusterTable, LISTS, Records};
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
-struct List {
+struct Ends {
     head: u32,
     tail: u32,
 }
 
 /// Ends of the lists.
 #[derive(Clone, Debug)]
-pub struct Lists([List; LISTS]);
+pub struct ClusterLists([Ends; LISTS]);
 
-impl Lists {
+impl ClusterLists {
     /// Empty ones.
     #[allow(clippy::new_without_default)]
-    pub fn new() -> Lists {
-        Lists([List { head: NONE, tail: NONE }; LISTS])
+    pub fn new() -> ClusterLists {
+        ClusterLists([Ends { head: NONE, tail: NONE }; LISTS])
     }
 
     /// First cluster of a list.

@@ -3,46 +3,15 @@
 //! Locks, in order: a cache (`Rank::SlotCache`), which is tried and waited for only to empty it;
 //! then, while it is filled, the device's and a cluster's. It is not held while slots go back.
 
-use super::cache::{CACHE_SLOTS, CACHED_MAX, SlotCache};
+use super::cache::{CACHE_HIGH, CACHE_LOW, CACHE_SLOTS, CACHED_MAX, CpuCache, SlotCache};
 use super::counts::SlotState;
 use super::layout::pieces;
 use super::runs::Run;
 use super::table::Want;
 use super::{Batching, Disk, SlotMap};
-use crate::base::lockdep::Rank;
-use crate::base::sync::{RankedGuard, RankedMutex, lock};
+use crate::base::sync::{RankedGuard, lock};
 use crate::stats::Counter;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// Free slots a processor below which caches are given up, and above which they are used (again):
-/// as in Linux. What they can hold at most is the first, so that a device never runs out while most
-/// of its free slots are cached.
-const CACHE_LOW: u64 = 2 * CACHE_SLOTS as u64;
-pub const CACHE_HIGH: u64 = 5 * CACHE_SLOTS as u64;
-
-/// The cache of a processor, on cache lines of its own.
-#[derive(Debug)]
-#[repr(align(128))]
-pub struct CpuCache {
-    pub cache: RankedMutex<SlotCache>,
-    /// Copy of the number of slots in it, to read without the lock.
-    pub slots: AtomicU64,
-}
-
-impl CpuCache {
-    /// Over a cache.
-    pub fn new(cache: SlotCache) -> CpuCache {
-        CpuCache {
-            slots: AtomicU64::new(cache.slots() as u64),
-            cache: RankedMutex::new(Rank::SlotCache, cache),
-        }
-    }
-
-    fn publish(&self, cache: &SlotCache) {
-        self.slots.store(cache.slots() as u64, Relaxed);
-    }
-}
 
 impl SlotMap {
     /// Hands slots out of the cache of processor `cpu`, which is filled first if nothing good is in

@@ -19,7 +19,7 @@ use super::cluster::{
 };
 use super::counts::{SlotState, Tally};
 use super::layout::Layout;
-use super::lists::Lists;
+use super::lists::ClusterLists;
 use super::runs::Runs;
 use crate::base::sync::Atomic;
 use crate::stats::Stats;
@@ -45,7 +45,7 @@ pub struct Want {
 /// What the lock of a device guards.
 #[derive(Clone, Debug)]
 pub struct Books {
-    pub lists: Lists,
+    pub lists: ClusterLists,
     pub allotments: Allotments,
     /// The clusters that are acquired and have no disk space yet; they lie side by side.
     pub ungrown: Range<u32>,
@@ -141,7 +141,7 @@ impl<R: Records> SlotTable<R> {
             table.clusters.lock(layout.clusters - 1).withdraw(tail, CLUSTER_SLOTS - tail);
         }
         let books = Books {
-            lists: Lists::new(),
+            lists: ClusterLists::new(),
             allotments: Allotments::new(layout.allotments()),
             ungrown: 0..0,
             growing: false,

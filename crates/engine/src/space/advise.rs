@@ -1,7 +1,7 @@
 //! madvise.
 
 use super::Space;
-use super::regions::{Region, RegionKind, RegionMap};
+use super::regions::{RegionAttributes, RegionKind, RegionMap};
 use crate::base::sync::lock;
 use crate::control::advice::AdviceRequest;
 use crate::memory::word::State;
@@ -36,7 +36,7 @@ impl<B: Backing> Space<B> {
             match what {
                 advice::DONTDUMP | advice::DODUMP => {
                     self.note_advice(&mut regions, part, what)?;
-                    let region = Region { undumped: what == advice::DONTDUMP, ..*region };
+                    let region = RegionAttributes { undumped: what == advice::DONTDUMP, ..*region };
                     match region.kind {
                         RegionKind::Foreign => {}
                         RegionKind::Managed if region.undumped => {
@@ -98,7 +98,7 @@ impl<B: Backing> Space<B> {
         &self,
         regions: &mut RegionMap,
         part: &Range<usize>,
-        region: Region,
+        region: RegionAttributes,
         what: i32,
     ) -> Result<Option<AdviceRequest>, Errno> {
         match what {
@@ -136,7 +136,7 @@ impl<B: Backing> Space<B> {
 }
 
 /// Why a managed region does not take advice, where it does not.
-fn check_advice(region: &Region, what: i32) -> Result<(), Errno> {
+fn check_advice(region: &RegionAttributes, what: i32) -> Result<(), Errno> {
     match what {
         // What is locked is not to be emptied by mistake. What was emptied before may be used
         // again, so a guard may go.

@@ -4,7 +4,7 @@ use super::Space;
 use crate::frame::Need;
 use crate::memory::extent::{EXTENT_PAGES, split};
 use crate::memory::word::State;
-use crate::space::regions::Region;
+use crate::space::regions::RegionAttributes;
 use crate::stats::Counter;
 use crate::units::PageIndex;
 use overspill_os::Errno;
@@ -20,7 +20,8 @@ impl<B: Backing> Space<B> {
     pub(crate) fn begin_annexes(&self) -> Result<(), Errno> {
         let mut regions = self.regions();
         for annex in self.memory.places.annexes() {
-            regions.insert_withheld(annex.pages.clone(), Region::managed(Prot::READ_WRITE));
+            regions
+                .insert_withheld(annex.pages.clone(), RegionAttributes::managed(Prot::READ_WRITE));
             self.set_access(annex.pages.clone(), true);
             split(annex.pages.clone()).try_for_each(|(index, part)| self.adopt(index, part))?;
         }

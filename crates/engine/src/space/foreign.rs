@@ -15,7 +15,7 @@ use crate::memory::extent::{EXTENT_PAGES, split};
 use crate::memory::frames::push_range;
 use crate::memory::word::{PageWord, State};
 use crate::space::Space;
-use crate::space::regions::{Region, RegionKind, RegionMap};
+use crate::space::regions::{RegionAttributes, RegionKind, RegionMap};
 use crate::stats::Counter;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::backing::Backing;
@@ -70,7 +70,7 @@ impl<B: Backing> Space<B> {
         &self,
         regions: &mut RegionMap,
         pages: Range<usize>,
-        region: Region,
+        region: RegionAttributes,
     ) -> Result<(), Errno> {
         // 1. What has content comes in, and stays.
         let brought_in = self.bring_in_for_good(pages.clone());
@@ -221,7 +221,8 @@ impl<B: Backing> Space<B> {
         if self.memory.foreign_pages.load(Relaxed) == 0 {
             return Ok(());
         }
-        let is_foreign = |(_, region): &(Range<usize>, Region)| region.kind == RegionKind::Foreign;
+        let is_foreign =
+            |(_, region): &(Range<usize>, RegionAttributes)| region.kind == RegionKind::Foreign;
         let regions = lock(&self.regions);
         if regions.is_sealed(pages.clone()) {
             return Err(Errno::PERM);
@@ -251,7 +252,7 @@ impl<B: Backing> Space<B> {
         &self,
         regions: &mut RegionMap,
         page: usize,
-        region: Region,
+        region: RegionAttributes,
     ) -> Result<(), Errno> {
         let limit = getrlimit(Resource::Stack)
             .current
@@ -263,7 +264,7 @@ impl<B: Backing> Space<B> {
         }
         vm::unmap(self.memory.address_range(hole.clone()))?;
         self.mark_foreign(hole.clone());
-        regions.insert(hole, Region { hole: true, ..region });
+        regions.insert(hole, RegionAttributes { hole: true, ..region });
         Ok(())
     }
 
@@ -289,7 +290,7 @@ impl<B: Backing> Space<B> {
         regions: &mut RegionMap,
         old: Range<usize>,
         tail: Range<usize>,
-        region: Region,
+        region: RegionAttributes,
     ) -> Result<usize, Errno> {
         let addresses = self.memory.address_range(old.clone());
         // The window's reservation would be in the way.
@@ -311,7 +312,7 @@ impl<B: Backing> Space<B> {
         &self,
         mut regions: RankedGuard<'_, RegionMap>,
         old: Range<usize>,
-        region: Region,
+        region: RegionAttributes,
         new_len: usize,
         flags: u32,
         new_at: usize,
@@ -368,7 +369,7 @@ impl<B: Backing> Space<B> {
 }
 
 /// Has the kernel guard and lock pages that are no longer managed.
-fn hand_over(region: Region, addresses: Range<usize>) {
+fn hand_over(region: RegionAttributes, addresses: Range<usize>) {
     if region.guard {
         // Where the kernel has no guards they stay what they are in its page tables.
         let _ = vm::protect(addresses.clone(), region.prot)

@@ -3,10 +3,10 @@
 use crate::base::seeded::{Bug, is_seeded};
 use crate::base::sync::Backoff;
 use crate::memory::extent;
-use crate::memory::lease::Growth;
+use crate::memory::growth::Growth;
 use crate::memory::word::State;
 use crate::space::Space;
-use crate::space::regions::{Region, RegionKind, RegionMap};
+use crate::space::regions::{RegionAttributes, RegionKind, RegionMap};
 use crate::units::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::backing::Backing;
 use overspill_os::{Errno, Rlimit, vm};
@@ -147,7 +147,12 @@ impl<B: Backing> Space<B> {
     /// MADV_DONTDUMP: what is to be in no core dump is to be on no device, so it stays in memory.
     /// Programs leave out what is secret, and also what is merely large: an eighth of the budget is
     /// kept at most, and what does not fit in there leaves as any other memory does.
-    pub(super) fn keep(&self, regions: &mut RegionMap, part: Range<usize>, region: Region) {
+    pub(super) fn keep(
+        &self,
+        regions: &mut RegionMap,
+        part: Range<usize>,
+        region: RegionAttributes,
+    ) {
         let come = if region.pinned { 0 } else { part.len() };
         let most = self.memory.lease.account.budget() as usize / KEPT_PART;
         if region.kept || regions.kept_pages() + part.len() > most || !self.has_room_to_stay(come) {
@@ -163,7 +168,12 @@ impl<B: Backing> Space<B> {
     }
 
     /// MADV_DODUMP.
-    pub(super) fn let_go(&self, regions: &mut RegionMap, part: Range<usize>, region: Region) {
+    pub(super) fn let_go(
+        &self,
+        regions: &mut RegionMap,
+        part: Range<usize>,
+        region: RegionAttributes,
+    ) {
         if region.kept {
             regions.update(part.clone(), |region| region.kept = false);
             let free = if region.pinned { Vec::new() } else { regions.not_held(part) };
@@ -172,13 +182,18 @@ impl<B: Backing> Space<B> {
     }
 
     /// What more of a region has where it grows: it stays as far as there is room.
-    pub(super) fn grown(&self, regions: &RegionMap, region: Region, pages: usize) -> Region {
+    pub(super) fn grown(
+        &self,
+        regions: &RegionMap,
+        region: RegionAttributes,
+        pages: usize,
+    ) -> RegionAttributes {
         let pinned = region.pinned && self.charge_pinned(regions, pages, pages).is_ok();
         let most = self.memory.lease.account.budget() as usize / KEPT_PART;
         let kept = region.kept
             && regions.kept_pages() + pages <= most
             && (pinned || self.has_room_to_stay(pages));
-        Region { guard: false, pinned, kept, ..region }
+        RegionAttributes { guard: false, pinned, kept, ..region }
     }
 
     /// Room for more locked pages, of which so many come to those that stay.

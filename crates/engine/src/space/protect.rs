@@ -1,7 +1,7 @@
 //! mprotect, mseal, and guards: what the program may do with pages.
 
 use super::Space;
-use super::regions::{Region, RegionKind, RegionMap};
+use super::regions::{RegionAttributes, RegionKind, RegionMap};
 use crate::base::sync::lock;
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
@@ -28,7 +28,7 @@ impl<B: Backing> Space<B> {
             if run[0].1.sealed {
                 return Err(Errno::PERM);
             }
-            let access = Region { prot, ..run[0].1 }.access();
+            let access = RegionAttributes { prot, ..run[0].1 }.access();
             self.set_protection(run, access, key)?;
             run.iter()
                 .for_each(|(part, _)| regions.update(part.clone(), |region| region.prot = prot));
@@ -39,13 +39,13 @@ impl<B: Backing> Space<B> {
     /// Gives the pages of regions that lie side by side a protection in the kernel's page tables.
     fn set_protection(
         &self,
-        parts: &[(Range<usize>, Region)],
+        parts: &[(Range<usize>, RegionAttributes)],
         access: Prot,
         key: Option<i32>,
     ) -> Result<(), Errno> {
         let ([(first, _), ..], [.., (last, _)]) = (parts, parts) else { return Ok(()) };
         let changing = || {
-            let changes = |r: &Region| {
+            let changes = |r: &RegionAttributes| {
                 r.kind == RegionKind::Managed && r.access().readable() != access.readable()
             };
             parts.iter().filter(move |(_, r)| changes(r)).map(|(part, _)| part.clone())
@@ -89,13 +89,17 @@ impl<B: Backing> Space<B> {
         &self,
         regions: &mut RegionMap,
         pages: Range<usize>,
-        region: Region,
+        region: RegionAttributes,
         guard: bool,
     ) -> Result<(), Errno> {
         if region.guard == guard {
             return Ok(());
         }
-        self.set_protection(&[(pages.clone(), region)], Region { guard, ..region }.access(), None)?;
+        self.set_protection(
+            &[(pages.clone(), region)],
+            RegionAttributes { guard, ..region }.access(),
+            None,
+        )?;
         regions.update(pages.clone(), |region| region.guard = guard);
         if guard { self.clear(pages) } else { Ok(()) }
     }

@@ -20,13 +20,14 @@ pub enum RegionKind {
 
 /// Attributes of a region, equal on all its pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Region {
+pub struct RegionAttributes {
     /// Whose it is.
     pub kind: RegionKind,
-    /// The protection that the program gave it; what may be accessed is [`Region::access`].
+    /// The protection that the program gave it; what may be accessed is
+    /// [`RegionAttributes::access`].
     pub prot: Prot,
     /// MADV_GUARD_INSTALL: no access, whatever the protection. It cuts no mapping in two
-    /// ([`Region::is_one_with`]).
+    /// ([`RegionAttributes::is_one_with`]).
     pub guard: bool,
     /// mseal: what is mapped there stays, and so does its protection.
     pub sealed: bool,
@@ -48,10 +49,10 @@ pub struct Region {
     pub advised: bool,
 }
 
-impl Region {
+impl RegionAttributes {
     /// A plain managed region.
-    pub fn managed(prot: Prot) -> Region {
-        Region {
+    pub fn managed(prot: Prot) -> RegionAttributes {
+        RegionAttributes {
             kind: RegionKind::Managed,
             prot,
             guard: false,
@@ -77,20 +78,20 @@ impl Region {
     }
 
     /// Whether the program has one mapping where one region follows the other.
-    pub fn is_one_with(self, other: Region) -> bool {
-        Region { guard: other.guard, kept: other.kept, ..self } == other
+    pub fn is_one_with(self, other: RegionAttributes) -> bool {
+        RegionAttributes { guard: other.guard, kept: other.kept, ..self } == other
     }
 
     /// One that is not managed.
-    pub fn foreign(prot: Prot) -> Region {
-        Region { kind: RegionKind::Foreign, ..Region::managed(prot) }
+    pub fn foreign(prot: Prot) -> RegionAttributes {
+        RegionAttributes { kind: RegionKind::Foreign, ..RegionAttributes::managed(prot) }
     }
 }
 
 /// Regions by first page, and the gaps between them.
 #[derive(Clone, Debug)]
 pub struct RegionMap {
-    regions: BTreeMap<usize, (usize, Region)>,
+    regions: BTreeMap<usize, (usize, RegionAttributes)>,
     gaps: Gaps,
     mapped: usize,
     window: Range<usize>,
@@ -166,7 +167,10 @@ impl RegionMap {
     }
 
     /// The parts of `pages` that are mapped, each with its region.
-    pub fn overlapping(&self, pages: Range<usize>) -> impl Iterator<Item = (Range<usize>, Region)> {
+    pub fn overlapping(
+        &self,
+        pages: Range<usize>,
+    ) -> impl Iterator<Item = (Range<usize>, RegionAttributes)> {
         let first =
             self.regions.range(..=pages.start).next_back().map_or(pages.start, |(&start, _)| start);
         self.regions.range(first..pages.end).filter_map(move |(&start, &(end, region))| {
@@ -176,7 +180,7 @@ impl RegionMap {
     }
 
     /// The region of a page, and all of its pages.
-    pub fn around(&self, page: usize) -> Option<(Range<usize>, Region)> {
+    pub fn around(&self, page: usize) -> Option<(Range<usize>, RegionAttributes)> {
         let (&start, &(end, region)) = self.regions.range(..=page).next_back()?;
         (page < end).then_some((start..end, region))
     }
@@ -222,12 +226,12 @@ impl RegionMap {
     }
 
     /// All regions.
-    pub fn iter(&self) -> impl Iterator<Item = (Range<usize>, Region)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Range<usize>, RegionAttributes)> {
         self.regions.iter().map(|(&start, &(end, region))| (start..end, region))
     }
 
     /// Maps `pages`, replacing what was there.
-    pub fn insert(&mut self, pages: Range<usize>, region: Region) {
+    pub fn insert(&mut self, pages: Range<usize>, region: RegionAttributes) {
         assert!(!pages.is_empty());
         self.remove(pages.clone());
         self.gaps.take(pages.clone());
@@ -236,7 +240,7 @@ impl RegionMap {
     }
 
     /// Puts a region in, joined with equal neighbours. Its pages are in no gap and no region.
-    fn join(&mut self, mut pages: Range<usize>, region: Region) {
+    fn join(&mut self, mut pages: Range<usize>, region: RegionAttributes) {
         let [locked, kept] = staying(&pages, &region);
         (self.locked, self.kept) = (self.locked + locked, self.kept + kept);
         if let Some((&start, &(end, before))) = self.regions.range(..pages.start).next_back()
@@ -263,7 +267,7 @@ impl RegionMap {
     }
 
     /// Maps pages that were kept back.
-    pub fn insert_withheld(&mut self, pages: Range<usize>, region: Region) {
+    pub fn insert_withheld(&mut self, pages: Range<usize>, region: RegionAttributes) {
         self.mapped += pages.len();
         self.join(pages, region);
     }
@@ -295,7 +299,7 @@ impl RegionMap {
     }
 
     /// Changes the attributes of what of `pages` is mapped.
-    pub fn update(&mut self, pages: Range<usize>, change: impl Fn(&mut Region)) {
+    pub fn update(&mut self, pages: Range<usize>, change: impl Fn(&mut RegionAttributes)) {
         let parts: Vec<_> = self.overlapping(pages).collect();
         for (part, mut region) in parts {
             self.cut(part.clone());
@@ -376,7 +380,7 @@ impl RegionMap {
 }
 
 /// How many pages of a region are locked, and how many kept. The kernel counts its own.
-fn staying(pages: &Range<usize>, region: &Region) -> [usize; 2] {
+fn staying(pages: &Range<usize>, region: &RegionAttributes) -> [usize; 2] {
     let is_managed = region.kind == RegionKind::Managed;
     [region.pinned, region.kept].map(|stays| if stays && is_managed { pages.len() } else { 0 })
 }
@@ -395,17 +399,17 @@ mod tests {
         let change = |pages, dumped| Some(DumpChange { pages, dumped });
         assert_eq!(map.limit_dump(), change(DUMP_STEP..window.end, false));
         assert_eq!(map.limit_dump(), None);
-        map.insert(600..700, Region::managed(Prot::READ));
+        map.insert(600..700, RegionAttributes::managed(Prot::READ));
         assert_eq!(map.limit_dump(), None);
         // Up at once, so that nothing is missing; down by more than a step, so that it does not go
         // to and fro.
-        map.insert(5 * DUMP_STEP..5 * DUMP_STEP + 1, Region::managed(Prot::READ));
+        map.insert(5 * DUMP_STEP..5 * DUMP_STEP + 1, RegionAttributes::managed(Prot::READ));
         assert_eq!(map.limit_dump(), change(DUMP_STEP..6 * DUMP_STEP, true));
-        map.insert(window.end - 1..window.end, Region::managed(Prot::READ));
+        map.insert(window.end - 1..window.end, RegionAttributes::managed(Prot::READ));
         assert_eq!(map.limit_dump(), change(6 * DUMP_STEP..window.end, true));
         map.remove(window.end - 1..window.end);
         assert_eq!(map.limit_dump(), change(6 * DUMP_STEP..window.end, false));
-        map.insert(4 * DUMP_STEP..4 * DUMP_STEP + 1, Region::managed(Prot::READ));
+        map.insert(4 * DUMP_STEP..4 * DUMP_STEP + 1, RegionAttributes::managed(Prot::READ));
         map.remove(5 * DUMP_STEP..5 * DUMP_STEP + 1);
         assert_eq!(map.limit_dump(), None);
         map.remove(512..window.end);
@@ -416,7 +420,7 @@ mod tests {
     fn the_gap_below_a_page_ends_at_the_next_region() {
         let mut map = RegionMap::new(WINDOW);
         assert_eq!(map.gap_below(40), 16..40);
-        map.insert(20..30, Region::foreign(Prot::READ));
+        map.insert(20..30, RegionAttributes::foreign(Prot::READ));
         assert_eq!(
             (map.gap_below(40), map.gap_below(30), map.gap_below(25)),
             (30..40, 30..30, 25..25)
@@ -429,14 +433,14 @@ mod tests {
     /// The map beside an array of its pages.
     struct Model {
         map: RegionMap,
-        pages: [Option<Region>; END],
+        pages: [Option<RegionAttributes>; END],
         held: Vec<Range<usize>>,
     }
 
     impl Model {
         fn step(&mut self, op: u8, start: usize, len: usize, prot: u32) {
             let pages = start..(start + len).min(END);
-            let region = Region::managed(Prot(prot));
+            let region = RegionAttributes::managed(Prot(prot));
             match op {
                 0 => {
                     self.map.insert(pages.clone(), region);
@@ -475,7 +479,7 @@ mod tests {
             self.check_held(&pages);
         }
 
-        fn update(&mut self, pages: &Range<usize>, change: impl Fn(&mut Region)) {
+        fn update(&mut self, pages: &Range<usize>, change: impl Fn(&mut RegionAttributes)) {
             self.map.update(pages.clone(), &change);
             self.pages[pages.clone()].iter_mut().flatten().for_each(change);
         }
@@ -489,9 +493,12 @@ mod tests {
             assert_eq!(map.covers(range.clone()), pages.iter().all(Option::is_some));
             assert_eq!(map.is_free(range.clone()), pages.iter().all(Option::is_none));
             // Guards cut no mapping in two.
-            let but_guard = |page: Option<Region>| page.map(|r| Region { guard: false, ..r });
+            let but_guard = |page: Option<RegionAttributes>| {
+                page.map(|r| RegionAttributes { guard: false, ..r })
+            };
             let first = but_guard(pages[0]);
-            let is_alike = |page: &&Option<Region>| first.is_some() && but_guard(**page) == first;
+            let is_alike =
+                |page: &&Option<RegionAttributes>| first.is_some() && but_guard(**page) == first;
             let alike = pages.iter().take_while(is_alike).count();
             assert_eq!(map.mapping_start(range.clone()), from_start(alike));
             let sealed = pages.iter().flatten().any(|region| region.sealed);

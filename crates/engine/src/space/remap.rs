@@ -3,7 +3,7 @@
 use crate::memory::extent::split;
 use crate::memory::word::State;
 use crate::space::Space;
-use crate::space::regions::{Region, RegionKind, RegionMap};
+use crate::space::regions::{RegionAttributes, RegionKind, RegionMap};
 use crate::units::{PAGE_SIZE, PageIndex};
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
@@ -161,7 +161,7 @@ impl<B: Backing> Space<B> {
             .iter()
             .for_each(|(part, region)| self.set_access(part.clone(), region.access().readable()));
         if let Err(errno) = moved {
-            regions.insert(new.clone(), Region { pinned: true, ..grown });
+            regions.insert(new.clone(), RegionAttributes { pinned: true, ..grown });
             self.clear_out(regions, new)?;
             return Err(errno);
         }
@@ -178,7 +178,7 @@ impl<B: Backing> Space<B> {
         &self,
         regions: &mut RegionMap,
         pages: Range<usize>,
-        region: Region,
+        region: RegionAttributes,
     ) -> Result<(), Errno> {
         let addresses = self.memory.address_range(pages.clone());
         vm::protect(addresses.clone(), region.access())?;
@@ -272,10 +272,10 @@ impl<B: Backing> Space<B> {
 
 /// Whether pages are one mapping, which may have guards, and can be moved; its region, but for the
 /// guards.
-fn movable(regions: &RegionMap, pages: Range<usize>) -> Result<Region, Errno> {
+fn movable(regions: &RegionMap, pages: Range<usize>) -> Result<RegionAttributes, Errno> {
     let region = regions.overlapping(pages.clone()).next().map(|(_, region)| region);
     match region.filter(|_| regions.mapping_start(pages.clone()) == pages) {
-        Some(Region { sealed: true, .. }) => Err(Errno::PERM),
+        Some(RegionAttributes { sealed: true, .. }) => Err(Errno::PERM),
         Some(region) if region.kind == RegionKind::Managed => Ok(region),
         _ => Err(Errno::FAULT),
     }

@@ -206,7 +206,7 @@ impl<A: Atomic> IndexCell<'_, A> {
 }
 
 /// What is known of the slots of a device.
-struct Tables {
+struct IndexTables {
     entries: AtomicTable,
     /// Whose page a slot has: a hint, good while the page's lock is held and its word names the
     /// slot.
@@ -215,14 +215,14 @@ struct Tables {
 
 /// A lock, on a cache line of its own.
 #[repr(align(64))]
-struct Partition(CountedMutex<()>);
+struct IndexLock(CountedMutex<()>);
 
 /// The entries of all slots of all devices.
 pub struct SlotIndex {
-    devices: [OnceLock<Tables>; SlotId::DEVICES_MAX],
+    devices: [OnceLock<IndexTables>; SlotId::DEVICES_MAX],
     /// By frame, as [`IndexCell::stamps`].
     stamps: AtomicTable,
-    partitions: Box<[Partition]>,
+    partitions: Box<[IndexLock]>,
     /// Most entries that are changed in one hold of a lock.
     hold_slots: usize,
     /// A partition has 1 << shift slots.
@@ -250,7 +250,7 @@ impl SlotIndex {
                 ((bytes / PAGE_SIZE as u64).ilog2(), locks_of(LOCKS_MAX))
             }
         };
-        let lock = |_| Partition(CountedMutex::new(Rank::SwapCache, &SWAP_CACHE_LOCK, ()));
+        let lock = |_| IndexLock(CountedMutex::new(Rank::SwapCache, &SWAP_CACHE_LOCK, ()));
         Ok(SlotIndex {
             devices: [const { OnceLock::new() }; _],
             stamps: AtomicTable::new(frames)?,
@@ -268,7 +268,7 @@ impl SlotIndex {
             && let (Ok(entries), Ok(owners)) =
                 (AtomicTable::new(slots as usize), AtomicTable::new(slots as usize))
         {
-            let _ = self.devices[device].set(Tables { entries, owners });
+            let _ = self.devices[device].set(IndexTables { entries, owners });
         }
         self.devices[device].get().is_some_and(|tables| tables.entries.len() as u64 >= slots)
     }
@@ -286,7 +286,7 @@ impl SlotIndex {
         self.devices[device].get().map_or(0, |tables| tables.entries.len() as u64)
     }
 
-    fn tables(&self, slot: SlotId) -> &Tables {
+    fn tables(&self, slot: SlotId) -> &IndexTables {
         self.devices[slot.device()].get().expect("the device of a slot is open")
     }
 

@@ -33,7 +33,7 @@ static LRU_LOCK: LockCounters = LockCounters {
 };
 
 #[derive(Debug)]
-struct List {
+struct AgeList {
     oldest: u32,
     newest: u32,
 }
@@ -41,14 +41,14 @@ struct List {
 /// A list, on a cache line of its own.
 #[repr(align(64))]
 struct Partition {
-    list: CountedMutex<List>,
+    list: CountedMutex<AgeList>,
     /// Whether anything is in it, to see without the lock.
     any: AtomicBool,
 }
 
 /// A list, locked.
 struct LockedList<'a> {
-    list: CountedGuard<'a, List>,
+    list: CountedGuard<'a, AgeList>,
     any: &'a AtomicBool,
 }
 
@@ -88,7 +88,7 @@ impl LruLists {
             let list = CountedMutex::new(
                 Rank::SwapCache,
                 &LRU_LOCK,
-                List { oldest: NO_FRAME, newest: NO_FRAME },
+                AgeList { oldest: NO_FRAME, newest: NO_FRAME },
             );
             Partition { list, any: AtomicBool::new(false) }
         };

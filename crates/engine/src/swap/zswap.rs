@@ -176,7 +176,7 @@ impl<A: Atomic> ZswapCell<'_, A> {
 }
 
 /// The slots of a device, or those that are on none.
-struct Tables {
+struct ZswapTables {
     entries: SharedCells,
     /// By slot: its place in the list of its range.
     links: AtomicTable,
@@ -190,7 +190,7 @@ struct Tables {
 
 /// The entries of all slots.
 pub struct Zswap {
-    devices: [OnceLock<Tables>; SlotId::DEVICES_MAX],
+    devices: [OnceLock<ZswapTables>; SlotId::DEVICES_MAX],
     locks: Box<[CountedMutex<()>]>,
     setting: Invalidate,
     stats: Stats,
@@ -212,7 +212,7 @@ impl Zswap {
     pub fn open(&self, device: usize, slots: u64) -> bool {
         let tables = || {
             let (slots, ranges) = (slots as usize, (slots as usize).div_ceil(RANGE_SLOTS));
-            Some(Tables {
+            Some(ZswapTables {
                 entries: SharedCells::anonymous(slots).ok()?,
                 links: AtomicTable::new(slots).ok()?,
                 heads: SharedCells::anonymous(ranges * HEAD_CELLS).ok()?,
@@ -236,14 +236,14 @@ impl Zswap {
 
     /// Gives the memory of a device's entries back, of which there are none.
     pub fn forget(&self, device: usize) {
-        if let Some(Tables { entries, links, used, .. }) = self.devices[device].get() {
+        if let Some(ZswapTables { entries, links, used, .. }) = self.devices[device].get() {
             used.store(0, Relaxed);
             entries.forget();
             links.forget();
         }
     }
 
-    fn tables(&self, slot: SlotId) -> &Tables {
+    fn tables(&self, slot: SlotId) -> &ZswapTables {
         self.devices[slot.device()].get().expect("the device of a slot is open")
     }
 

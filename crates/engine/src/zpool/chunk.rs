@@ -5,8 +5,8 @@
 //! of frames can be told from.
 //!
 //! An entry belongs to the lock of the class that the chunk is of: every change takes that class's
-//! [`Lists`] as proof that its lock is held, but for one ([`ChunkTable::written`]). The entry of a
-//! chunk of no class belongs to whoever holds the chunk.
+//! [`ChunkLists`] as proof that its lock is held, but for one ([`ChunkTable::written`]). The entry
+//! of a chunk of no class belongs to whoever holds the chunk.
 //!
 //! A chunk with room is in one of its class's lists, by fullness, unless it is taken out of
 //! circulation:
@@ -100,15 +100,15 @@ impl ChunkState {
 }
 
 /// A class's chunks that have room, by fullness.
-pub(super) struct Lists {
+pub(super) struct ChunkLists {
     heads: [u32; GROUPS],
     /// Places that are free in all chunks of the lists.
     room: usize,
 }
 
-impl Lists {
-    pub fn new() -> Lists {
-        Lists { heads: [NONE; GROUPS], room: 0 }
+impl ChunkLists {
+    pub fn new() -> ChunkLists {
+        ChunkLists { heads: [NONE; GROUPS], room: 0 }
     }
 
     /// Places that are free in chunks that take objects.
@@ -131,7 +131,7 @@ pub(super) struct ChunkTable<C> {
 #[cfg(test)]
 impl<C: Cells> ChunkTable<C> {
     /// [`ChunkTable::pin`] without the look at who is writing: a mistake.
-    pub fn pin_any(&self, lists: &mut Lists, chunk: u32) -> bool {
+    pub fn pin_any(&self, lists: &mut ChunkLists, chunk: u32) -> bool {
         let free = !self.state(chunk).has(ChunkState::PINNED);
         if free {
             self.change(lists, chunk, |state| state | ChunkState::PINNED);
@@ -140,7 +140,7 @@ impl<C: Cells> ChunkTable<C> {
     }
 
     /// Pins a chunk with few objects, whether they fit into others or not.
-    pub fn pin_first(&self, lists: &mut Lists) -> Option<u32> {
+    pub fn pin_first(&self, lists: &mut ChunkLists) -> Option<u32> {
         let heads = lists.heads;
         heads.into_iter().find(|chunk| *chunk != NONE && self.pin(lists, *chunk))
     }
@@ -182,7 +182,7 @@ impl<C: Cells> ChunkTable<C> {
     /// has none. Chunks that are `leaving` are retired.
     pub fn take_object(
         &self,
-        lists: &mut Lists,
+        lists: &mut ChunkLists,
         class: usize,
         leaving: impl Fn(u32) -> bool,
     ) -> Option<(u32, usize)> {
@@ -204,7 +204,7 @@ impl<C: Cells> ChunkTable<C> {
     }
 
     /// Makes an unused chunk one of the class's, and takes its first object, to be written next.
-    pub fn adopt(&self, lists: &mut Lists, class: usize, chunk: u32) -> usize {
+    pub fn adopt(&self, lists: &mut ChunkLists, class: usize, chunk: u32) -> usize {
         assert!((chunk as usize) < self.len(), "chunk {chunk} is outside the arena");
         assert_eq!(self.class(chunk), None, "chunk {chunk} was handed out while it is in use");
         for word in 0..FRAMES {
@@ -229,7 +229,7 @@ impl<C: Cells> ChunkTable<C> {
     /// that was retired and is not `leaving` any more takes objects again.
     pub fn put_object(
         &self,
-        lists: &mut Lists,
+        lists: &mut ChunkLists,
         chunk: u32,
         object: usize,
         leaving: impl Fn(u32) -> bool,
@@ -244,7 +244,7 @@ impl<C: Cells> ChunkTable<C> {
     }
 
     /// Pins a chunk with few objects, where all of them fit into other chunks of the class.
-    pub fn pin_emptiest(&self, lists: &mut Lists, class: usize) -> Option<u32> {
+    pub fn pin_emptiest(&self, lists: &mut ChunkLists, class: usize) -> Option<u32> {
         if lists.room < CLASSES[class].objects {
             return None;
         }
@@ -276,7 +276,7 @@ impl<C: Cells> ChunkTable<C> {
     }
 
     /// Pins a chunk of the class, unless somebody is at work on it.
-    pub fn pin(&self, lists: &mut Lists, chunk: u32) -> bool {
+    pub fn pin(&self, lists: &mut ChunkLists, chunk: u32) -> bool {
         let state = self.state(chunk);
         let free = !state.has(ChunkState::PINNED) && !state.is_being_written();
         if free {
@@ -287,7 +287,7 @@ impl<C: Cells> ChunkTable<C> {
 
     /// Ends what [`ChunkTable::pin`] began; the chunk is given up, and true is returned, when it
     /// has no object left. One that objects were `stuck` in is skipped by the next who pins.
-    pub fn unpin(&self, lists: &mut Lists, chunk: u32, stuck: bool) -> bool {
+    pub fn unpin(&self, lists: &mut ChunkLists, chunk: u32, stuck: bool) -> bool {
         let skip = if stuck { ChunkState::SKIP } else { 0 };
         self.change(lists, chunk, |state| (state | skip) & !ChunkState::PINNED);
         self.disband(lists, chunk)
@@ -299,7 +299,7 @@ impl<C: Cells> ChunkTable<C> {
     }
 
     /// Makes the chunk one of no class if it has no objects and nobody is at work on it.
-    fn disband(&self, lists: &mut Lists, chunk: u32) -> bool {
+    fn disband(&self, lists: &mut ChunkLists, chunk: u32) -> bool {
         let state = self.state(chunk);
         let empty = state.used() == 0 && !state.has(ChunkState::PINNED);
         if empty {
@@ -315,7 +315,7 @@ impl<C: Cells> ChunkTable<C> {
     }
 
     /// Counts what a class has of the chunks in use; panics where lists and entries disagree.
-    pub fn check(&self, lists: &Lists, class: usize, in_use: &[u32]) -> ClassTotals {
+    pub fn check(&self, lists: &ChunkLists, class: usize, in_use: &[u32]) -> ClassTotals {
         let objects = CLASSES[class].objects;
         let mut held = ClassTotals { chunks: 0, objects: 0 };
         let (mut with_room, mut room) = (0, 0);
@@ -373,7 +373,7 @@ impl<C: Cells> ChunkTable<C> {
     }
 
     /// Changes a chunk's state, and its place in the lists with it.
-    fn change(&self, lists: &mut Lists, chunk: u32, change: impl Fn(u64) -> u64) {
+    fn change(&self, lists: &mut ChunkLists, chunk: u32, change: impl Fn(u64) -> u64) {
         let cell = &self.entry(chunk)[STATE];
         let mut old = cell.load(Relaxed);
         // Against others that have written an object, who hold no lock.

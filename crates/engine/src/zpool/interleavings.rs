@@ -10,7 +10,7 @@
 //! end no object is lost. A [`Bug`] is a wrong order of steps that must be found, which shows that
 //! mistakes can be.
 
-use super::chunk::{Cells, ChunkTable, Lists};
+use super::chunk::{Cells, ChunkLists, ChunkTable};
 use super::class::{CLASSES, OBJECTS_MAX};
 use crate::base::explore::{finds_each, finds_nothing};
 use shuttle::rand::{Rng, thread_rng};
@@ -45,7 +45,7 @@ enum Bug {
 struct Machine {
     bug: Option<Bug>,
     table: ChunkTable<Box<[Word]>>,
-    lists: Mutex<Lists>,
+    lists: Mutex<ChunkLists>,
     /// Two words for each place of each chunk: the owner and the version of the object there.
     memory: Box<[[Word; 2]]>,
     /// Chunks of no class.
@@ -75,7 +75,7 @@ impl Machine {
             (0..CHUNKS as usize * super::chunk::CELLS).map(|_| Word::new(0)).collect();
         let memory =
             (0..CHUNKS as usize * CLASSES[CLASS].objects).map(|_| Default::default()).collect();
-        let (lists, free) = (Mutex::new(Lists::new()), Mutex::new((0..CHUNKS).collect()));
+        let (lists, free) = (Mutex::new(ChunkLists::new()), Mutex::new((0..CHUNKS).collect()));
         Machine {
             bug,
             table: ChunkTable::over(cells),

@@ -1,11 +1,11 @@
 //! What tests of pools share.
 
-use overspill::config::{Config, baselines};
+use overspill::config::Config;
 use overspill::{Error, Pool};
 
 /// A pool with some settings more; `None`, loudly, where the kernel gives this user no userfaultfd.
 pub fn pool(mut config: Config, settings: &str) -> Option<Pool> {
-    baselines::apply(&mut config, settings).unwrap();
+    config.apply_with_baselines(settings).unwrap();
     match Pool::new(config) {
         Ok(pool) => Some(pool),
         Err(error @ Error::NoUserfaultfd { .. }) => {

@@ -13,6 +13,7 @@ use super::stack::own;
 use crate::confined;
 use crate::process;
 use crate::report::report;
+use crate::signal::KernelAction;
 use crate::units::{Errno, check};
 use std::arch::global_asm;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,19 +43,10 @@ unsafe extern "C" {
     fn overspill_credentials_return();
 }
 
-/// The kernel's struct sigaction.
-#[repr(C)]
-struct Action {
-    handler: usize,
-    flags: u64,
-    restorer: usize,
-    mask: u64,
-}
-
 /// In the sibling, on its first thread: the signal is expected.
 pub(super) fn expect() {
     const SA_RESTORER: u64 = 0x0400_0000;
-    let action = Action {
+    let action = KernelAction {
         handler: on_signal as *const () as usize,
         flags: libc::SA_RESTART as u64 | SA_RESTORER,
         restorer: overspill_credentials_return as *const () as usize,

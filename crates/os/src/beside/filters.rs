@@ -12,16 +12,15 @@
 //!
 //! Locks: that of its request.
 
+mod ask;
+
+pub use self::ask::have_follow;
+
 use super::request::Request;
 use super::stack::own;
-use super::{calls, credentials, watch};
+use crate::process;
 use crate::report::report;
-use crate::{confined, process};
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
-use syscalls::Sysno;
-
-/// How often the threads are looked at before they are left as they are.
-const LOOKS: u32 = 5000;
 
 static CALL: Request = Request::new();
 /// How many filters threads are asked to come by for.
@@ -56,30 +55,4 @@ fn follow() {
         report(format_args!("a thread of the engine is not under the program's filter ({errno})"));
     }
     CALL.note_made(&stack.filter, due.change);
-}
-
-/// Has each thread of the sibling make a call of seccomp(2) or prctl(2), which the program has
-/// made; whether all have. Where not, what the arguments point to is needed for ever.
-#[must_use]
-pub fn have_follow(call: Sysno, arguments: [usize; 5]) -> bool {
-    let Ok(sibling) = process::sibling() else { return true };
-    // Not in a child of a vfork.
-    if rustix::process::getpid() != process::program() {
-        return true;
-    }
-    let is_unheard = confined::is_child();
-    let ask = |_, number, look| {
-        calls::nudge();
-        watch::nudge();
-        if is_unheard { Ok(()) } else { credentials::ask(sibling, number, look) }
-    };
-    WANTED.fetch_add(1, Release);
-    let all = CALL.have_made((call, arguments), LOOKS, |stack| &stack.filter, ask);
-    if all {
-        WANTED.fetch_sub(1, Release);
-    } else {
-        // Who comes by later puts it on then.
-        report("the engine's process is not under the program's filter");
-    }
-    all
 }

@@ -136,13 +136,14 @@ impl Stack {
         self.base + self.bytes - storage::control_bytes()
     }
 
-    /// Of a thread that has its maker's credentials and filters: that of `maker`.
-    pub(super) fn inherit(&self, maker: Option<&Stack>) {
-        let [change, filter] = match maker {
-            Some(maker) => [&maker.change, &maker.filter].map(|cell| cell.load(Relaxed)),
-            // A thread of the program.
-            None => [super::credentials::last(), super::filters::last()],
-        };
+    /// The last change of credentials that the thread on it has made, and the last filter that it
+    /// has.
+    pub(super) fn made(&self) -> [u32; 2] {
+        [&self.change, &self.filter].map(|cell| cell.load(Relaxed))
+    }
+
+    /// For a thread that begins with what its maker has made.
+    pub(super) fn inherit(&self, [change, filter]: [u32; 2]) {
         self.change.store(change, Relaxed);
         self.filter.store(filter, Relaxed);
     }

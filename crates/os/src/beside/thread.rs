@@ -1,9 +1,9 @@
 //! Threads of the sibling.
 
 use super::clone::{THREAD_FLAGS, overspill_clone};
-use super::credentials;
 use super::stack::{self, Stack};
 use super::storage::{RSEQ_BYTES, template};
+use super::{credentials, filters};
 use crate::engine_thread::EngineThread;
 use crate::units::{Errno, check};
 use crate::{pointer, signal, tls};
@@ -19,7 +19,7 @@ pub(crate) fn spawn(started: EngineThread) -> Result<(), Errno> {
     let stack = Stack::take()?;
     // No change in between: the new thread would not know that it has it already.
     let _blocked = signal::Blocked::all();
-    stack.inherit(stack::own());
+    stack.inherit(stack::own().map_or_else(made_by_program, Stack::made));
     let started = Box::into_raw(Box::new(started));
     let thread_pointer = stack.prepare(run, started.cast());
     // SAFETY: 1. the stack and the thread pointer belong to the new thread alone; 2. the word lives
@@ -32,6 +32,11 @@ pub(crate) fn spawn(started: EngineThread) -> Result<(), Errno> {
         // SAFETY: nobody has got the box.
         drop(unsafe { Box::from_raw(started) });
     })
+}
+
+/// The last change of credentials that the program has made, and the last filter that it has.
+pub(super) fn made_by_program() -> [u32; 2] {
+    [credentials::last(), filters::last()]
 }
 
 /// The body of a further thread.

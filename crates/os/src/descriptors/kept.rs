@@ -6,11 +6,11 @@
 //! of them. A filter of the program's may kill for the calls that this takes: under one, nothing is
 //! lent or given back. No locks.
 
-use super::{RawFd, note};
+use super::noted::note;
 use crate::confined::is_confined;
 use crate::units::Errno;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::{AsFd, BorrowedFd, IntoRawFd};
+use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::AcqRel, Ordering::Relaxed};
 use syscalls::{Sysno, raw_syscall};
 

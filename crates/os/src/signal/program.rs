@@ -4,9 +4,11 @@
 //! One that was sent may come while a handler of the engine's is at work, and waits for its end
 //! ([`put_off`]), and so does any other that those handlers leave open.
 
-use super::{
-    Blocked, Handler, OURS, SHADOWED, are_all, begin_handler, change_mask, context_mask,
-    end_handler, overspill_signal, overspill_signal_called, overspill_signal_end, real_sigaction,
+use super::entry::{
+    Handler, overspill_signal, overspill_signal_called, overspill_signal_end, real_sigaction,
+};
+use super::mask::{
+    Blocked, OURS, SHADOWED, are_all, begin_handler, change_mask, context_mask, end_handler,
     send_to_self,
 };
 use crate::lock::RawLock;
@@ -18,23 +20,24 @@ use std::sync::atomic::{AtomicUsize, Ordering, Ordering::Release};
 
 /// The program's own actions for SIGBUS and SIGSYS: handler, flags and mask, as the kernel's
 /// struct.
-static PROGRAM_ACTIONS: [Action; 2] =
-    [const { Action { lock: RawLock::new(), action: UnsafeCell::new(KernelAction::DEFAULT) } }; 2];
+static PROGRAM_ACTIONS: [ProgramAction; 2] = [const {
+    ProgramAction { lock: RawLock::new(), action: UnsafeCell::new(KernelAction::DEFAULT) }
+}; 2];
 
-fn program_action(signal: i32) -> &'static Action {
+fn program_action(signal: i32) -> &'static ProgramAction {
     &PROGRAM_ACTIONS[usize::from(signal == libc::SIGSYS)]
 }
 
 /// An action behind a lock that is taken with all signals blocked, and held over a fork.
-struct Action {
+struct ProgramAction {
     lock: RawLock,
     action: UnsafeCell<KernelAction>,
 }
 
 // SAFETY: the cell is accessed under the lock only.
-unsafe impl Sync for Action {}
+unsafe impl Sync for ProgramAction {}
 
-impl Action {
+impl ProgramAction {
     /// Puts `new` in its place, if there is one, and returns the action before.
     fn replace(&self, new: Option<KernelAction>) -> KernelAction {
         self.lock.with(|| {

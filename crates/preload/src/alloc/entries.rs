@@ -23,15 +23,15 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A function of the C library's, and ours.
-type Pair = (&'static CStr, usize);
+type Replacement = (&'static CStr, usize);
 
 /// The function that ends the process: exit(3) calls it by no symbol.
-fn last() -> [Pair; 1] {
+fn last() -> [Replacement; 1] {
     [(c"_exit", exit as *const () as usize)]
 }
 
 /// The functions that make and free blocks. What has several names has one place: the first counts.
-fn functions() -> [Pair; 10] {
+fn functions() -> [Replacement; 10] {
     [
         (c"malloc", alloc::malloc as *const () as usize),
         (c"free", alloc::free as *const () as usize),
@@ -92,7 +92,7 @@ pub fn take_exit() {
     change(last());
 }
 
-fn change<const COUNT: usize>(functions: [Pair; COUNT]) {
+fn change<const COUNT: usize>(functions: [Replacement; COUNT]) {
     if overspill_os::probe::simulated().no_patch {
         return;
     }

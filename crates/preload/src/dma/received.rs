@@ -3,7 +3,7 @@
 //! What looks are functions of C's, so that those that call them need nothing for the case that one
 //! panics: a cancellation in recvmsg(2) unwinds them.
 
-use super::{look_at, looking};
+use super::look::{look_at, looking};
 use crate::{calls, sys};
 use std::ffi::{c_int, c_uint};
 

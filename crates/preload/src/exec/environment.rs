@@ -199,14 +199,14 @@ pub struct Change {
     seen: Seen,
     /// LD_PRELOAD as it is, with the length of its value; nothing where there is none.
     preload: Option<(usize, usize)>,
-    library: Library,
+    library: PreloadChange,
     /// What is added beside.
     settings: &'static [CString],
 }
 
 /// What becomes of a library in LD_PRELOAD.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Library {
+enum PreloadChange {
     Stays,
     /// It comes before all others.
     First(&'static CStr),
@@ -249,22 +249,23 @@ impl Change {
         let library = job.library;
         if change.seen.off || !takes_library() {
             let is_there = names(change.value()).any(|name| is_named(library, name));
-            change.library = if is_there { Library::Goes(library) } else { Library::Stays };
+            change.library =
+                if is_there { PreloadChange::Goes(library) } else { PreloadChange::Stays };
             return is_there.then_some(change);
         }
         if !names(change.value()).next().is_some_and(|name| is_named(library, name)) {
-            change.library = Library::First(library);
+            change.library = PreloadChange::First(library);
         }
         if !(change.seen.memory && change.seen.run_dir) {
             change.settings = &job.settings;
         }
-        let changes = change.library != Library::Stays || !change.settings.is_empty();
+        let changes = change.library != PreloadChange::Stays || !change.settings.is_empty();
         (changes && job.is_in_reach()).then_some(change)
     }
 
     /// One that puts a library before all others.
     pub fn first(environment: Strings, library: &'static CStr) -> Option<Change> {
-        Some(Change { library: Library::First(library), ..Change::none(environment)? })
+        Some(Change { library: PreloadChange::First(library), ..Change::none(environment)? })
     }
 
     fn none(environment: Strings) -> Option<Change> {
@@ -278,7 +279,7 @@ impl Change {
             Some(n) => Some(measure(n)?),
             None => None,
         };
-        Some(Change { environment, seen, preload, library: Library::Stays, settings: &[] })
+        Some(Change { environment, seen, preload, library: PreloadChange::Stays, settings: &[] })
     }
 
     /// The value of LD_PRELOAD as it is.
@@ -298,8 +299,8 @@ impl Change {
     pub fn bytes(&self) -> usize {
         let value = 2 * (self.value().len() + PRELOAD.len() + 2);
         let library = match self.library {
-            Library::First(library) => library.to_bytes().len(),
-            Library::Stays | Library::Goes(_) => 0,
+            PreloadChange::First(library) => library.to_bytes().len(),
+            PreloadChange::Stays | PreloadChange::Goes(_) => 0,
         };
         let texts = library + BEFORE.len() + value;
         self.array_bytes() + texts.next_multiple_of(size_of::<usize>())
@@ -333,7 +334,7 @@ impl Change {
             if let (Some(Some(preload)), None) = (preload, self.seen.preload) {
                 push(preload);
             }
-            if matches!(self.library, Library::First(_)) && !self.seen.before {
+            if matches!(self.library, PreloadChange::First(_)) && !self.seen.before {
                 let before: &[u8] = if self.preload.is_some() { PRELOAD } else { b"" };
                 push(texts.put([BEFORE, before, self.value()]));
             }
@@ -349,12 +350,14 @@ impl Change {
     ///
     /// As for [`Change::write`].
     unsafe fn write_preload(&self, texts: &mut Texts) -> Option<Option<usize>> {
-        let (Library::First(library) | Library::Goes(library)) = self.library else { return None };
+        let (PreloadChange::First(library) | PreloadChange::Goes(library)) = self.library else {
+            return None;
+        };
         let others = names(self.value()).filter(|name| !is_named(library, name));
         let others = others.flat_map(|name| [&b":"[..], name]);
         // SAFETY: the caller's promise.
         unsafe {
-            if let Library::First(library) = self.library {
+            if let PreloadChange::First(library) = self.library {
                 let names = [PRELOAD, library.to_bytes()].into_iter().chain(others);
                 return Some(Some(texts.put(names)));
             }

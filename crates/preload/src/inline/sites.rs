@@ -192,18 +192,18 @@ fn site(code: &[u8], syscall: usize, is_replaced: impl Fn(u32) -> bool) -> Optio
 }
 
 /// Room for code, which goes when it has been looked at: pages of the heap would stay.
-struct Buffer {
+struct CodeRoom {
     start: usize,
     len: usize,
 }
 
-impl Buffer {
-    fn new(len: usize) -> Option<Buffer> {
+impl CodeRoom {
+    fn new(len: usize) -> Option<CodeRoom> {
         const PROT: i32 = libc::PROT_READ | libc::PROT_WRITE;
         const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: nothing is replaced.
         let start = unsafe { sys::mmap(0, len, PROT, FLAGS, -1, 0).ok()? };
-        Some(Buffer { start, len })
+        Some(CodeRoom { start, len })
     }
 
     fn bytes(&mut self) -> &mut [u8] {
@@ -212,7 +212,7 @@ impl Buffer {
     }
 }
 
-impl Drop for Buffer {
+impl Drop for CodeRoom {
     fn drop(&mut self) {
         // SAFETY: nobody else knows of it.
         let _ = unsafe { sys::on_range(Sysno::munmap, self.start, self.len, 0) };
@@ -228,7 +228,7 @@ pub fn find(executable: &image::Executable, is_replaced: impl Fn(u32) -> bool + 
     let Ok(file) = rustix::fs::open(image::file(), flags, rustix::fs::Mode::empty()) else {
         return found;
     };
-    let Some(mut buffer) = Buffer::new(CHUNK.min(code.len())) else { return found };
+    let Some(mut buffer) = CodeRoom::new(CHUNK.min(code.len())) else { return found };
     let bytes = buffer.bytes();
     let mut done = 0;
     while done < code.len() {

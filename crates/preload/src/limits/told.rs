@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use syscalls::{Sysno, raw_syscall};
 
 /// The kernel's struct rlimit64: soft and hard limit.
-pub type Pair = [u64; 2];
+pub type LimitPair = [u64; 2];
 
 /// No limit.
 pub const UNLIMITED: u64 = libc::RLIM64_INFINITY;
@@ -23,12 +23,12 @@ pub fn overhead_of(resource: u32) -> u64 {
 }
 
 /// A limit of this process, as the program is told it.
-pub fn of_process(resource: u32) -> Pair {
+pub fn of_process(resource: u32) -> LimitPair {
     told(kernels(resource), overhead_of(resource))
 }
 
 /// A limit of this process, as the kernel has it.
-pub fn kernels(resource: u32) -> Pair {
+pub fn kernels(resource: u32) -> LimitPair {
     let mut limit = [UNLIMITED; 2];
     // SAFETY: the kernel writes a limit of this process.
     unsafe { raw_syscall!(Sysno::prlimit64, 0, resource, 0, &raw mut limit) };
@@ -36,7 +36,7 @@ pub fn kernels(resource: u32) -> Pair {
 }
 
 /// What the program is told of a limit of the kernel's, of which an engine takes `more`.
-pub fn told(kernels: Pair, more: u64) -> Pair {
+pub fn told(kernels: LimitPair, more: u64) -> LimitPair {
     let is_raised = |limit: u64| limit != UNLIMITED && limit >= more;
     kernels.map(|limit| if is_raised(limit) { limit - more } else { limit })
 }

@@ -36,7 +36,7 @@ use syscalls::{Sysno, raw_syscall};
 /// What a handler was called with, and where it is to run. On our signal stack, where the assembler
 /// below knows its layout.
 #[repr(C)]
-struct Call {
+struct HandlerCall {
     /// The stack pointer for the handler, at its return address, or 0 to stay where we are.
     stack: usize,
     /// The part of our stack that the kernel may use meanwhile, and the mask that is in force then.
@@ -53,7 +53,7 @@ struct Call {
     _aligned: usize,
 }
 
-const _: () = assert!(size_of::<Call>().is_multiple_of(16));
+const _: () = assert!(size_of::<HandlerCall>().is_multiple_of(16));
 
 /// A mask with all signals.
 static ALL: u64 = !0;
@@ -139,20 +139,20 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     ".popsection",
-    frame = const size_of::<Call>(),
-    stack = const offset_of!(Call, stack),
-    free = const offset_of!(Call, free),
-    mask = const offset_of!(Call, mask),
-    handler = const offset_of!(Call, handler),
-    signal = const offset_of!(Call, signal),
-    info = const offset_of!(Call, info),
-    context = const offset_of!(Call, context),
+    frame = const size_of::<HandlerCall>(),
+    stack = const offset_of!(HandlerCall, stack),
+    free = const offset_of!(HandlerCall, free),
+    mask = const offset_of!(HandlerCall, mask),
+    handler = const offset_of!(HandlerCall, handler),
+    signal = const offset_of!(HandlerCall, signal),
+    info = const offset_of!(HandlerCall, info),
+    context = const offset_of!(HandlerCall, context),
     SIGALTSTACK = const libc::SYS_sigaltstack,
     SIGPROCMASK = const libc::SYS_rt_sigprocmask,
     SETMASK = const libc::SIG_SETMASK,
     all = sym ALL,
-    foreign = const offset_of!(Call, foreign),
-    saved = const offset_of!(Call, saved),
+    foreign = const offset_of!(HandlerCall, foreign),
+    saved = const offset_of!(HandlerCall, saved),
     begin = sym begin,
     end = sym end,
     enter = sym overspill_own_pointer,
@@ -227,7 +227,7 @@ pub const RAISED: u64 = 1 << (libc::SIGSEGV - 1)
     | 1 << (libc::SIGFPE - 1)
     | 1 << (libc::SIGTRAP - 1);
 
-extern "C" fn begin(call: &mut Call) {
+extern "C" fn begin(call: &mut HandlerCall) {
     call.stack = 0;
     let Some(wanted) = wanted(call) else {
         // The program has no part in it: what it believes of its mask is not touched.
@@ -260,7 +260,7 @@ extern "C" fn begin(call: &mut Call) {
 }
 
 /// What is called for a signal; none for one that is ours, or comes again later.
-fn wanted(call: &Call) -> Option<Wanted> {
+fn wanted(call: &HandlerCall) -> Option<Wanted> {
     let (signal, info) = (call.signal as c_int, call.info as *const libc::siginfo_t);
     let wanted = ENTRIES[call.signal].read();
     // SAFETY: what the kernel has passed.
@@ -353,7 +353,7 @@ pub fn leave_faults(real: Sigaction) {
     }
 }
 
-extern "C" fn end(call: &mut Call) {
+extern "C" fn end(call: &mut HandlerCall) {
     if call.handler == nothing as *const () as usize {
         return;
     }

@@ -19,7 +19,8 @@
 //! Between preparation and end there is no frame of Rust's on the stack, which a cancellation could
 //! not unwind; in all there are some 200 bytes of it during the call. No locks.
 
-use super::{Next, Record, bounce, structures, way};
+use super::record::{Next, Record};
+use super::{bounce, structures, way};
 use crate::memory::vectors::{FILE_VECTORS, look_at_call, looking};
 use crate::sys::failure;
 use crate::{pool, remote, sys};

@@ -9,7 +9,7 @@
 //! number a call gets a mapping of its own. No locks: words of each class say which are taken. A
 //! thread begins to look at a word by its number, so that threads do not contend for one.
 
-use super::Record;
+use super::record::Record;
 use crate::{memory, pool, sys};
 use overspill_os::{Errno, PAGE_SIZE, tls};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -82,7 +82,7 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// What stands at the beginning of a buffer.
 #[repr(C)]
-struct Header {
+struct BufferHeader {
     /// Its class and number; [`MAPPED`] for a mapping of its own.
     class: usize,
     number: usize,
@@ -93,15 +93,15 @@ struct Header {
 const MAPPED: usize = usize::MAX;
 
 /// A buffer: a small heap whose blocks are freed together.
-pub struct Buffer(*mut Header);
+pub struct Buffer(*mut BufferHeader);
 
 impl Buffer {
     /// The buffer of a call, which has one.
     pub fn of(record: &Record) -> Buffer {
-        Buffer(record.job as *mut Header)
+        Buffer(record.job as *mut BufferHeader)
     }
 
-    fn header(&mut self) -> &mut Header {
+    fn header(&mut self) -> &mut BufferHeader {
         // SAFETY: a buffer begins with its header, and belongs to the call that is being handled.
         unsafe { &mut *self.0 }
     }
@@ -127,7 +127,7 @@ impl Buffer {
 
     /// The first block of a buffer, as somebody took it.
     pub fn first<T>(&self) -> *mut T {
-        ((self.0 as usize + size_of::<Header>()).next_multiple_of(16)) as *mut T
+        ((self.0 as usize + size_of::<BufferHeader>()).next_multiple_of(16)) as *mut T
     }
 
     /// How much is taken, to go back to with [`Buffer::cut`].
@@ -165,7 +165,7 @@ pub fn start_once() {
 
 /// Gives a call a buffer with room for `bytes`; None when there is no memory.
 pub fn claim(record: &mut Record, bytes: usize) -> Option<Buffer> {
-    let len = bytes.checked_add(size_of::<Header>() + 16)?;
+    let len = bytes.checked_add(size_of::<BufferHeader>() + 16)?;
     let thread = tls::number() as u32;
     let found = CLASSES.iter().zip(SIZES).enumerate().find(|(_, (_, size))| len <= *size);
     if let Some((index, (class, size))) = found
@@ -179,16 +179,17 @@ pub fn claim(record: &mut Record, bytes: usize) -> Option<Buffer> {
         owner.record.store(record as *const Record as usize, Relaxed);
         owner.id.store(record.id, Relaxed);
         owner.thread.store(thread, Release);
-        let header = Header { class: index, number, len: size, used: size_of::<Header>() };
+        let header =
+            BufferHeader { class: index, number, len: size, used: size_of::<BufferHeader>() };
         return Some(begin(record, class.base.load(Relaxed) + number * size, header));
     }
     let len = len.checked_next_multiple_of(PAGE_SIZE)?;
-    let header = Header { class: MAPPED, number: 0, len, used: size_of::<Header>() };
+    let header = BufferHeader { class: MAPPED, number: 0, len, used: size_of::<BufferHeader>() };
     Some(begin(record, sys::map_for_copies(len).ok()?, header))
 }
 
-fn begin(record: &mut Record, base: usize, header: Header) -> Buffer {
-    let place = base as *mut Header;
+fn begin(record: &mut Record, base: usize, header: BufferHeader) -> Buffer {
+    let place = base as *mut BufferHeader;
     // SAFETY: the buffer is the calling thread's.
     unsafe { place.write(header) };
     record.job = base;
@@ -202,8 +203,8 @@ pub fn release(record: &mut Record) {
     }
     let base = std::mem::take(&mut record.job);
     record.id = 0;
-    let mut buffer = Buffer(base as *mut Header);
-    let &mut Header { class, number, len, used } = buffer.header();
+    let mut buffer = Buffer(base as *mut BufferHeader);
+    let &mut BufferHeader { class, number, len, used } = buffer.header();
     if class == MAPPED {
         // SAFETY: the mapping was made for this call, which is over.
         let _ = unsafe { sys::on_range(Sysno::munmap, base, len, 0) };

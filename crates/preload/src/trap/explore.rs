@@ -7,7 +7,8 @@
 //!
 //! Not made: calls that wait, and those that change the process.
 
-use super::{ALWAYS, NEVER, ON_FAULT, Record, bounce, present, structures, way};
+use super::record::{ALWAYS, NEVER, Next, ON_FAULT, Record};
+use super::{bounce, present, structures, way};
 use crate::memory::vectors;
 use crate::pool::{
     self,
@@ -346,8 +347,8 @@ fn trapped(Call { number, arguments, around }: Call) -> usize {
     };
     for _ in 0..MOST {
         let arguments = match next {
-            super::Next::Call(arguments) => arguments,
-            super::Next::Result(result) => {
+            Next::Call(arguments) => arguments,
+            Next::Result(result) => {
                 bounce::release(&mut record);
                 return result;
             }
@@ -357,10 +358,8 @@ fn trapped(Call { number, arguments, around }: Call) -> usize {
         }
         record.result = make(record.number, arguments);
         next = match record.finish {
-            NEVER => super::Next::Result(record.result),
-            ON_FAULT if record.result != failure(libc::EFAULT) => {
-                super::Next::Result(record.result)
-            }
+            NEVER => Next::Result(record.result),
+            ON_FAULT if record.result != failure(libc::EFAULT) => Next::Result(record.result),
             _ => match list.filter(|_| record.finish == ALWAYS) {
                 Some(list) => structures::finish(&mut record, list),
                 None => way::finish(&mut record),

@@ -8,7 +8,7 @@
 //! Not covered: a call that needs its sixth argument ([`has_sixth`]) and is handed more memory than
 //! the program may access fails, also where the kernel would not get as far as that.
 
-use super::{NEVER, Next, ON_FAULT, Record};
+use super::record::{NEVER, Next, ON_FAULT, Record, untag};
 use crate::memory::strings;
 use crate::memory::touch::{SYS_IO_PGETEVENTS, follow, follows, touch};
 use crate::memory::vectors::VECTOR_MAX;
@@ -76,7 +76,7 @@ pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
 /// After EFAULT.
 pub fn again(record: &mut Record) -> Next {
     let mut arguments = record.arguments;
-    super::untag(&mut arguments);
+    untag(&mut arguments);
     call(record, arguments)
 }
 

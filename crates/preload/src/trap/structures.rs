@@ -7,7 +7,8 @@
 //! other threads may change the rest meanwhile, such as the descriptors that poll(2) is to look at.
 
 use super::bounce::{self, Buffer};
-use super::{ALWAYS, Next, Record, present, untag};
+use super::present;
+use super::record::{ALWAYS, Next, Record, untag};
 use crate::memory::touch::{SYS_IO_PGETEVENTS, touch};
 use crate::memory::vectors;
 use crate::pool::KernelAccess;

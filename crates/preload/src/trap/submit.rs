@@ -10,7 +10,7 @@
 
 use super::bounce::{self, Buffer};
 use super::present::control_blocks;
-use super::{ALWAYS, Next, Record, untag};
+use super::record::{ALWAYS, Next, Record, untag};
 use crate::memory::touch::{Tries, touch};
 use crate::pool;
 use crate::route::pages_touched;

@@ -1,6 +1,7 @@
 //! Which way a call goes.
 
-use super::{ALWAYS, Next, Record, bounce, data, present, structures, submit};
+use super::record::{ALWAYS, Next, Record};
+use super::{bounce, data, hooks, present, structures, submit};
 use crate::memory::touch::Tries;
 use crate::sys::failure;
 use crate::userfaultfd;
@@ -54,11 +55,11 @@ pub fn begin(record: &mut Record, arguments: [usize; 6]) -> Next {
         return Next::Result(result.unwrap_or_else(|errno| failure(errno.raw_os_error())));
     }
     // SAFETY: the call is the program's.
-    if let Some(result) = unsafe { super::change_mappings(record.number, arguments) } {
+    if let Some(result) = unsafe { hooks::change_mappings(record.number, arguments) } {
         return Next::Result(result.unwrap_or_else(|errno| failure(errno.raw_os_error())));
     }
     // SAFETY: the call is the program's.
-    if let Some(arguments) = unsafe { super::led(record.number, arguments) } {
+    if let Some(arguments) = unsafe { hooks::led(record.number, arguments) } {
         return present::call(record, arguments);
     }
     let prepared = match of(record.number) {

@@ -50,7 +50,7 @@ pub enum Figure {
 pub type Labels = Vec<(&'static str, String)>;
 
 /// A figure with what it is about.
-pub type Sample = (Labels, Figure);
+pub type Labelled = (Labels, Figure);
 
 /// A family of metrics.
 pub struct Family {
@@ -63,7 +63,7 @@ pub struct Family {
     /// What it means.
     pub help: &'static str,
     /// Those of a job. The label of the job comes before theirs.
-    pub samples: fn(&Look) -> Vec<Sample>,
+    pub samples: fn(&Look) -> Vec<Labelled>,
 }
 
 const fn family(
@@ -71,7 +71,7 @@ const fn family(
     unit: Unit,
     kind: Kind,
     help: &'static str,
-    samples: fn(&Look) -> Vec<Sample>,
+    samples: fn(&Look) -> Vec<Labelled>,
 ) -> Family {
     Family { name, unit, kind, help, samples }
 }
@@ -316,11 +316,11 @@ const PROCESSES: [Family; 8] = {
     ]
 };
 
-fn whole(figure: u64) -> Vec<Sample> {
+fn whole(figure: u64) -> Vec<Labelled> {
     vec![(Vec::new(), Figure::Whole(figure))]
 }
 
-fn seconds_of(us: u64) -> Vec<Sample> {
+fn seconds_of(us: u64) -> Vec<Labelled> {
     vec![(Vec::new(), Figure::Fraction(us as f64 / 1e6))]
 }
 
@@ -328,7 +328,7 @@ fn counter(look: &Look, counter: Counter) -> u64 {
     look.stats.counters.get(counter.name()).copied().unwrap_or(0)
 }
 
-fn counted(look: &Look, name: Counter) -> Vec<Sample> {
+fn counted(look: &Look, name: Counter) -> Vec<Labelled> {
     whole(counter(look, name))
 }
 
@@ -336,11 +336,11 @@ fn in_bytes(look: &Look, name: Counter) -> u64 {
     counter(look, name).saturating_mul(PAGE_SIZE as u64)
 }
 
-fn pages(look: &Look, name: Counter) -> Vec<Sample> {
+fn pages(look: &Look, name: Counter) -> Vec<Labelled> {
     whole(in_bytes(look, name))
 }
 
-fn tiers(look: &Look, tiers: &[(&'static str, Counter)]) -> Vec<Sample> {
+fn tiers(look: &Look, tiers: &[(&'static str, Counter)]) -> Vec<Labelled> {
     let tier = |(tier, name): &(&'static str, Counter)| {
         (vec![("tier", (*tier).to_owned())], Figure::Whole(in_bytes(look, *name)))
     };
@@ -348,7 +348,7 @@ fn tiers(look: &Look, tiers: &[(&'static str, Counter)]) -> Vec<Sample> {
 }
 
 /// Those of each device by its path. Of several in one directory, which have the same, the sum.
-fn devices(look: &Look, figure: fn(&SwapDevice, &Traffic) -> u64) -> Vec<Sample> {
+fn devices(look: &Look, figure: fn(&SwapDevice, &Traffic) -> u64) -> Vec<Labelled> {
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
     for device in &look.swaps {
         let traffic = look.stats.devices.get(&device.id).copied().unwrap_or_default();
@@ -359,7 +359,7 @@ fn devices(look: &Look, figure: fn(&SwapDevice, &Traffic) -> u64) -> Vec<Sample>
     sums.into_iter().map(sample).collect()
 }
 
-fn processes(look: &Look, sample: impl Fn(&Process) -> Sample) -> Vec<Sample> {
+fn processes(look: &Look, sample: impl Fn(&Process) -> Labelled) -> Vec<Labelled> {
     let named = |process: &Process| {
         let (labels, figure) = sample(process);
         let number = ("process", process.pid.to_string());
@@ -368,6 +368,6 @@ fn processes(look: &Look, sample: impl Fn(&Process) -> Sample) -> Vec<Sample> {
     look.budget.largest.iter().map(named).collect()
 }
 
-fn each(look: &Look, figure: fn(&Process) -> u64) -> Vec<Sample> {
+fn each(look: &Look, figure: fn(&Process) -> u64) -> Vec<Labelled> {
     processes(look, |process| (Vec::new(), Figure::Whole(figure(process))))
 }

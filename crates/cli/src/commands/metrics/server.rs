@@ -185,19 +185,19 @@ fn converse(
     metrics: &(dyn Fn(Format) -> String + Sync),
 ) -> io::Result<()> {
     let head = read_head(connection)?;
-    let (status, kind, body) = match Request::read(&head) {
+    let (status, kind, body) = match HttpRequest::read(&head) {
         None => ("400 Bad Request", TEXT, "this is no request of HTTP\n".to_owned()),
-        Some(Request { method: Method::Other, .. }) => {
+        Some(HttpRequest { method: Method::Other, .. }) => {
             ("405 Method Not Allowed", TEXT, "ask with GET\n".to_owned())
         }
-        Some(Request { is_metrics: false, .. }) => {
+        Some(HttpRequest { is_metrics: false, .. }) => {
             ("404 Not Found", TEXT, "the metrics are at /metrics\n".to_owned())
         }
-        Some(Request { format, .. }) => ("200 OK", format.content_type(), metrics(format)),
+        Some(HttpRequest { format, .. }) => ("200 OK", format.content_type(), metrics(format)),
     };
     let length = body.len();
     let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
-    let head_only = Request::read(&head).is_some_and(|asked| asked.method == Method::Head);
+    let head_only = HttpRequest::read(&head).is_some_and(|asked| asked.method == Method::Head);
     let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}\
          Connection: close\r\n\r\n{}",
@@ -217,15 +217,15 @@ enum Method {
 
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Request {
+struct HttpRequest {
     method: Method,
     is_metrics: bool,
     format: Format,
 }
 
-impl Request {
+impl HttpRequest {
     /// Nothing if it is no request.
-    fn read(head: &[u8]) -> Option<Request> {
+    fn read(head: &[u8]) -> Option<HttpRequest> {
         let mut fields = [EMPTY_HEADER; FIELDS_MAX];
         let mut request = httparse::Request::new(&mut fields);
         if !matches!(request.parse(head), Ok(Status::Complete(_))) {
@@ -237,7 +237,7 @@ impl Request {
             field.name.eq_ignore_ascii_case("accept")
                 && value.contains("application/openmetrics-text")
         });
-        Some(Request {
+        Some(HttpRequest {
             method: match request.method? {
                 "GET" => Method::Get,
                 "HEAD" => Method::Head,
@@ -276,8 +276,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn asked(head: &str) -> Option<Request> {
-        Request::read(head.as_bytes())
+    fn asked(head: &str) -> Option<HttpRequest> {
+        HttpRequest::read(head.as_bytes())
     }
 
     #[test]
@@ -285,8 +285,11 @@ mod tests {
         let open = "GET /metrics?a=b HTTP/1.1\r\nHost: x\r\nACCEPT: text/plain;q=0.5, \
                     application/openmetrics-text;version=1.0.0\r\n\r\n";
         let (method, is_metrics) = (Method::Get, true);
-        assert_eq!(asked(open), Some(Request { method, is_metrics, format: Format::OpenMetrics }));
-        let older = Request { method, is_metrics, format: Format::Prometheus };
+        assert_eq!(
+            asked(open),
+            Some(HttpRequest { method, is_metrics, format: Format::OpenMetrics })
+        );
+        let older = HttpRequest { method, is_metrics, format: Format::Prometheus };
         assert_eq!(asked("GET /metrics HTTP/1.0\r\n\r\n"), Some(older));
         let root = asked("HEAD / HTTP/1.1\r\n\r\n").unwrap();
         assert_eq!((root.method, root.is_metrics), (Method::Head, false));
@@ -299,9 +302,9 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
-            let _ = Request::read(&bytes);
+            let _ = HttpRequest::read(&bytes);
             let head = [b"GET /metrics HTTP/1.1\r\n", &bytes[..], b"\r\n\r\n"].concat();
-            let _ = Request::read(&head);
+            let _ = HttpRequest::read(&head);
         }
     }
 

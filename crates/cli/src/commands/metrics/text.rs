@@ -1,6 +1,6 @@
 //! Metrics as text, in the two formats that Prometheus reads.
 
-use super::families::{FAMILIES, Family, Figure, Kind, Labels, Sample, Unit};
+use super::families::{FAMILIES, Family, Figure, Kind, Labelled, Labels, Unit};
 use crate::control::look::Look;
 use overspill::stats::Histogram;
 use prometheus_client::collector::Collector;
@@ -62,11 +62,11 @@ impl Jobs {
         text
     }
 
-    fn samples(&self, family: &Family) -> Vec<Sample> {
+    fn samples(&self, family: &Family) -> Vec<Labelled> {
         let of_job = |(job, look): &(u32, Option<Look>)| {
             let samples = look.as_ref().map_or_else(Vec::new, family.samples);
             let label = ("job", job.to_string());
-            let with_job = move |(labels, figure): Sample| -> Sample {
+            let with_job = move |(labels, figure): Labelled| -> Labelled {
                 ([label.clone()].into_iter().chain(labels).collect(), figure)
             };
             samples.into_iter().map(with_job)

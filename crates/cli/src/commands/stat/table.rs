@@ -9,7 +9,7 @@ use overspill::units::Bytes;
 pub const HEAD_LINES: usize = 2;
 
 /// A column: its heading, how wide it is at least, and what is in it.
-struct Column {
+struct StatColumn {
     title: &'static str,
     width: usize,
     value: fn(&Sample) -> String,
@@ -18,11 +18,11 @@ struct Column {
 /// Columns of one kind, under a heading.
 struct Group {
     title: &'static str,
-    columns: &'static [Column],
+    columns: &'static [StatColumn],
 }
 
-const fn column(title: &'static str, width: usize, value: fn(&Sample) -> String) -> Column {
-    Column { title, width, value }
+const fn column(title: &'static str, width: usize, value: fn(&Sample) -> String) -> StatColumn {
+    StatColumn { title, width, value }
 }
 
 const GROUPS: &[Group] = &[

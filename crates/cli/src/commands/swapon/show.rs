@@ -109,13 +109,13 @@ fn summary(devices: &[SwapDevice]) -> String {
 }
 
 /// A device with the columns that were chosen, in their order.
-struct Row<'a> {
+struct ShownDevice<'a> {
     device: &'a SwapDevice,
     columns: &'a [Column],
     in_bytes: bool,
 }
 
-impl Serialize for Row<'_> {
+impl Serialize for ShownDevice<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.columns.len()))?;
         for column in self.columns {
@@ -132,10 +132,13 @@ impl Serialize for Row<'_> {
 fn as_json(devices: &[SwapDevice], columns: &[Column], in_bytes: bool) -> String {
     #[derive(serde::Serialize)]
     struct Table<'a> {
-        swapdevices: Vec<Row<'a>>,
+        swapdevices: Vec<ShownDevice<'a>>,
     }
     let table = Table {
-        swapdevices: devices.iter().map(|device| Row { device, columns, in_bytes }).collect(),
+        swapdevices: devices
+            .iter()
+            .map(|device| ShownDevice { device, columns, in_bytes })
+            .collect(),
     };
     let mut json = Vec::new();
     let indented = serde_json::ser::PrettyFormatter::with_indent(b"   ");

@@ -11,7 +11,7 @@ const KEPT: usize = 300;
 
 /// What is drawn over time.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Point {
+pub struct HistoryPoint {
     /// What of the budget is in use, as a part of it.
     pub used: f64,
     /// Faults a second.
@@ -23,13 +23,13 @@ pub struct Point {
 /// The last looks at a job.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    points: VecDeque<Point>,
+    points: VecDeque<HistoryPoint>,
     /// How many there have been.
     count: usize,
 }
 
 impl History {
-    fn push(&mut self, point: Point) {
+    fn push(&mut self, point: HistoryPoint) {
         self.points.push_back(point);
         self.count += 1;
         while self.points.len() > KEPT {
@@ -40,7 +40,7 @@ impl History {
     /// One value a column for all that is kept, the newest last: the highest of those that share a
     /// column. Columns hold the same looks until they leave, so that the graph moves and does not
     /// flicker.
-    pub fn columns(&self, columns: usize, value: impl Fn(&Point) -> f64) -> Vec<f64> {
+    pub fn columns(&self, columns: usize, value: impl Fn(&HistoryPoint) -> f64) -> Vec<f64> {
         let shared = KEPT.div_ceil(columns.max(1));
         let first = self.count - self.points.len();
         let last_column = (self.count.max(1) - 1) / shared;
@@ -101,7 +101,7 @@ impl Watched {
     fn note(&mut self) {
         let [_, stalled] = self.sample.stalled_percent();
         let faults = self.sample.rate(Counter::PgFault);
-        self.history.push(Point { used: self.used(), faults, stalled });
+        self.history.push(HistoryPoint { used: self.used(), faults, stalled });
     }
 
     /// What of the budget is in use, as a part of it.
@@ -136,7 +136,7 @@ mod tests {
     fn of(values: impl IntoIterator<Item = u32>) -> History {
         let mut history = History::default();
         for value in values {
-            history.push(Point { faults: f64::from(value), ..Point::default() });
+            history.push(HistoryPoint { faults: f64::from(value), ..HistoryPoint::default() });
         }
         history
     }

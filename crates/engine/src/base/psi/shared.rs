@@ -10,7 +10,7 @@
 //! No locks: the count is a word, as a process's own, and whose turn it is to publish is decided by
 //! a compare-and-swap.
 
-use super::{Averages, Count, Meter, PUBLISH_EVERY};
+use super::meter::{Count, Meter, PUBLISH_EVERY};
 use crate::stats::Pressure;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -81,50 +81,13 @@ impl JobPressure {
         }
         let now = Duration::from_micros(now_us);
         let mut meter = match until {
-            0 => Meter { now, averaged: now, ..Meter::default() },
+            0 => Meter::since(now),
             _ => Meter::load(&self.cells[METER..]),
         };
         self.count().flush(now_us);
         let worked = Duration::from_nanos(self.cells[WORKED_NS].load(Relaxed));
-        meter.advance(now.max(meter.now), self.cells[SOME_US].load(Relaxed), worked);
+        meter.advance(now.max(meter.now()), self.cells[SOME_US].load(Relaxed), worked);
         meter.store(&self.cells[METER..]);
-    }
-}
-
-impl Meter {
-    const CELLS: usize = 13;
-
-    /// As another process has left it.
-    fn load(cells: &[AtomicU64]) -> Meter {
-        let cell = |at: usize| cells[at].load(Relaxed);
-        let averages = |at: usize| Averages([0, 1, 2].map(|i| f64::from_bits(cell(at + i))));
-        Meter {
-            now: Duration::from_micros(cell(0)),
-            some_us: cell(1),
-            full_us: cell(2),
-            worked: Duration::from_nanos(cell(3)),
-            averaged: Duration::from_micros(cell(4)),
-            averaged_some_us: cell(5),
-            averaged_full_us: cell(6),
-            some: averages(7),
-            full: averages(10),
-        }
-    }
-
-    fn store(&self, cells: &[AtomicU64]) {
-        let us = |time: Duration| time.as_micros() as u64;
-        let figures = [
-            us(self.now),
-            self.some_us,
-            self.full_us,
-            self.worked.as_nanos() as u64,
-            us(self.averaged),
-            self.averaged_some_us,
-            self.averaged_full_us,
-        ];
-        let averages = self.some.0.into_iter().chain(self.full.0).map(f64::to_bits);
-        let figures = figures.into_iter().chain(averages);
-        cells.iter().zip(figures).for_each(|(cell, figure)| cell.store(figure, Relaxed));
     }
 }
 

@@ -1,6 +1,7 @@
 //! What of a device is compressed: pages whose copies in memory belong to its slots.
 
-use super::evacuate::{EvacuationBuffers, Moved, Which};
+use super::buffers::EvacuationBuffers;
+use super::evacuate::{Moved, Which};
 use crate::control::Control;
 use crate::device::RUN_MAX;
 use crate::memory::word::State;

@@ -2,7 +2,8 @@
 //! nowhere.
 
 use super::Evacuation;
-use super::evacuate::{EvacuationBuffers, Which};
+use super::buffers::EvacuationBuffers;
+use super::evacuate::Which;
 use crate::base::seeded::{Bug, is_seeded};
 use crate::control::Control;
 use crate::device::RUN_MAX;

@@ -22,7 +22,8 @@
 //! The owner of a slot is in the reverse map of the slot index: a hint, which the page's word
 //! confirms.
 
-use super::{Ending, Evacuation, LONG_PATIENCE, PATIENCE};
+use super::buffers::EvacuationBuffers;
+use super::{Ending, Evacuation};
 use crate::base::seeded::{Bug, is_seeded};
 use crate::base::sync::{lock, sleep};
 use crate::control::Control;
@@ -32,50 +33,21 @@ use crate::reclaim::Reclaimer;
 use crate::slot::{Bitmap, CLUSTER_SLOTS, SlotRun};
 use crate::stats::Counter;
 use crate::swap::Entry;
-use crate::swap::batch::Batch;
-use crate::swap::settings::SwapSettings;
 use crate::swap::store::runs_where;
 use crate::units::{PAGE_SHIFT, SlotId};
-use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::io::IoBuffer;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
+/// How long an evacuation goes on without any progress while there is no room for a page.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The same while pages are only in other hands: those of threads that are stopped, or that wait
+/// for a slow device.
+const LONG_PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two passes over what is left: pages in other hands are there for a moment.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// What a thread of an evacuation works with.
-#[derive(Debug)]
-pub struct EvacuationBuffers {
-    /// A run as it was read.
-    pub buffer: IoBuffer,
-    run_max: usize,
-    /// For what does not fit in memory.
-    pub batch: Batch,
-    /// Slots on no device.
-    pub fresh: Option<SlotRun>,
-}
-
-impl EvacuationBuffers {
-    /// For runs of up to `run` pages, of which those that do not fit in memory are stored `batch`
-    /// at a time.
-    pub fn new(
-        run: usize,
-        batch: usize,
-        settings: &SwapSettings,
-    ) -> Result<EvacuationBuffers, Errno> {
-        let mut batch = Batch::new(batch, settings)?;
-        batch.grow(batch.growth(usize::MAX));
-        Ok(EvacuationBuffers { buffer: IoBuffer::new(run)?, run_max: run, batch, fresh: None })
-    }
-
-    /// Gives back what it has of the engine's.
-    pub fn give_back(self, control: &Control<impl Backing>) {
-        self.fresh.into_iter().for_each(|run| control.swap.devices.free_run(run));
-    }
-}
 
 /// What a slot in use has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

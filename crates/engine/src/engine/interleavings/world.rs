@@ -2,7 +2,6 @@
 
 use crate::account::Member;
 use crate::base::explore;
-use crate::config::baselines::apply;
 use crate::config::{Config, Delivery, SwapList};
 use crate::control::swapoff::{Evacuated, SwapoffError};
 use crate::engine::Engine;
@@ -53,8 +52,8 @@ impl World {
             delivery,
             ..Config::default()
         };
-        apply(&mut config, "slot.cache=off,workers=1,ahead=off").unwrap();
-        apply(&mut config, settings).unwrap();
+        config.apply_with_baselines("slot.cache=off,workers=1,ahead=off").unwrap();
+        config.apply_with_baselines(settings).unwrap();
         if !swap.is_empty() {
             config.swap = swap.parse::<SwapList>().unwrap().0;
         }

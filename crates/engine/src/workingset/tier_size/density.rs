@@ -65,7 +65,7 @@ impl Made {
 
 /// A codec to choose.
 #[derive(Clone, Copy, Default, Debug)]
-struct Choice {
+struct Candidate {
     /// Pages that fit into the tier's frames.
     pages: f64,
     /// How long it takes to pack one.
@@ -104,11 +104,13 @@ impl Density {
 
     /// What there is to choose from where `pages` are compressed now; None where nothing was tried
     /// yet.
-    fn choices(&self, pages: u64) -> Option<[Choice; CODECS_MAX]> {
+    fn choices(&self, pages: u64) -> Option<[Candidate; CODECS_MAX]> {
         let trials = self.trials.load(Relaxed) as f64;
         let bytes = pages as f64 * self.made[self.now()].bytes();
-        let choice =
-            |made: &Made| Choice { pages: bytes / made.bytes().max(1.0), ns: made.ns() / trials };
+        let choice = |made: &Made| Candidate {
+            pages: bytes / made.bytes().max(1.0),
+            ns: made.ns() / trials,
+        };
         (trials > 0.0).then(|| std::array::from_fn(|i| choice(&self.made[i])))
     }
 
@@ -119,7 +121,7 @@ impl Density {
             self.choices(tiers.pages).filter(|choices| tiers.has_devices && is_open(choices, left));
         let Some(choices) = choices else { return };
         // Whoever fills memory waits for the packing of it.
-        let gain = |choice: &Choice| {
+        let gain = |choice: &Candidate| {
             let [read_less, longer] =
                 [1.0 - choices[0].pages / choice.pages, choice.ns - choices[0].ns];
             read_less * DEVICE_NS / 2.0 - MARGIN * longer
@@ -164,7 +166,7 @@ impl Density {
 
 /// Whether it cannot be told yet what the program comes back to, now that `left` pages have left:
 /// it shows after as many as fit, and takes as many to be told from chance.
-fn is_open(choices: &[Choice; CODECS_MAX], left: u64) -> bool {
+fn is_open(choices: &[Candidate; CODECS_MAX], left: u64) -> bool {
     choices.iter().any(|choice| (left as f64) < 2.0 * choice.pages)
 }
 

@@ -1,13 +1,14 @@
 //! sendto and recvfrom.
 
-use super::{
-    ADDRESS_MAX, CHUNK, Shape, copy_out, is_stream, is_usable, new_pending, overhead, pending,
-    replace, usable,
+use super::descriptor::is_stream;
+use super::pending::{
+    ADDRESS_MAX, copy_out, is_usable, new_pending, overhead, pending, replace, usable,
 };
+use super::shape::Shape;
 use crate::sys::{failure, is_failure};
-use crate::trap::bounce::{self, Buffer};
+use crate::trap::bounce::{self, Buffer, CHUNK};
 use crate::trap::present::NOWHERE;
-use crate::trap::{ALWAYS, Next, Record};
+use crate::trap::record::{ALWAYS, Next, Record};
 use crate::{memory, pool};
 use libc::iovec;
 use overspill_os::PAGE_SIZE;

@@ -1,14 +1,16 @@
 //! sendmsg, recvmsg, sendmmsg and recvmmsg: each message in copies of its header and of all that it
 //! names.
 
-use super::{
-    ADDRESS_MAX, CHUNK, CONTROL_MAX, Form, Message, PendingCall, Shape, copy_out, copy_vector,
-    is_stream, new_pending, pending, replace, total, usable,
+use super::descriptor::is_stream;
+use super::pending::{
+    ADDRESS_MAX, CONTROL_MAX, Message, PendingCall, copy_out, copy_vector, new_pending, pending,
+    replace, total, usable,
 };
+use super::shape::{Form, Shape};
 use crate::memory::vectors::VECTOR_MAX;
 use crate::sys::{failure, is_failure};
-use crate::trap::bounce::{self, Buffer};
-use crate::trap::{ALWAYS, Next, Record};
+use crate::trap::bounce::{self, Buffer, CHUNK};
+use crate::trap::record::{ALWAYS, Next, Record};
 use crate::{memory, pool};
 use libc::{iovec, mmsghdr, msghdr};
 use overspill_os::PAGE_SIZE;

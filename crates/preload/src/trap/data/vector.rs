@@ -1,13 +1,14 @@
 //! read and write, and the same with vectors and offsets.
 
-use super::{
-    CHUNK, Form, Shape, alignment, copy_out, copy_vector, is_file, is_of_messages, is_usable,
-    new_pending, overhead, pending, replace, total,
+use super::descriptor::{is_file, is_of_messages};
+use super::pending::{
+    alignment, copy_out, copy_vector, is_usable, new_pending, overhead, pending, replace, total,
 };
+use super::shape::{Form, Shape};
 use crate::memory::vectors::VECTOR_MAX;
 use crate::sys::is_failure;
-use crate::trap::bounce::{self, Buffer};
-use crate::trap::{ALWAYS, Next, Record};
+use crate::trap::bounce::{self, Buffer, CHUNK};
+use crate::trap::record::{ALWAYS, Next, Record};
 use libc::iovec;
 use overspill_os::PAGE_SIZE;
 
