@@ -30,6 +30,8 @@ const TIME_PART: u32 = 100;
 const DOWN: u64 = 4;
 /// At which look at a process at rest it has given back its buffers.
 const SETTLED: u32 = 3;
+/// How long after that it is measured once more.
+const CONFIRM_AFTER: Duration = Duration::from_millis(250);
 /// Time between two looks at one at rest which has memory that others share, at least and at most.
 const AGAIN_LEAST: Duration = Duration::from_secs(1);
 const AGAIN_MOST: Duration = Duration::from_secs(60);
@@ -45,6 +47,9 @@ pub struct Unmanaged {
     /// long after the one before; how many processes the job had.
     rested: u32,
     again: Option<Instant>,
+    /// Whether it was measured since the process has settled, and given back the last of what it
+    /// needed for that.
+    confirmed: bool,
     pause: Duration,
     members: usize,
     /// Pages that there were when it was last asked what they are.
@@ -58,6 +63,8 @@ struct Exact {
     pages: u64,
     /// Of those, shared memory.
     shared: u64,
+    /// Pages beside them that are managed.
+    managed: u64,
     /// What the rough figure was then.
     rough: u64,
 }
@@ -83,12 +90,20 @@ impl Unmanaged {
     /// Whether the process has come to rest, and has just what it will have from now on.
     pub fn has_settled(&mut self, is_at_rest: bool) -> bool {
         self.rested = if is_at_rest { self.rested.saturating_add(1) } else { 0 };
+        self.confirmed &= self.rested != SETTLED;
         (self.again, self.pause) = match self.rested {
-            SETTLED => (Some(Instant::now() + AGAIN_LEAST), AGAIN_LEAST),
+            SETTLED => (Some(Instant::now() + CONFIRM_AFTER), AGAIN_LEAST),
             ..SETTLED => (None, AGAIN_LEAST),
             _ => (self.again, self.pause),
         };
         self.rested == SETTLED
+    }
+
+    /// Whether it has become less since it was measured, if so many pages are managed now: the
+    /// process has settled just before, or pages of it have left since.
+    fn is_less(&mut self, managed: u64) -> bool {
+        let was_confirmed = std::mem::replace(&mut self.confirmed, true);
+        !was_confirmed || self.exact.is_none_or(|exact| exact.managed != managed)
     }
 
     /// It changes: the next look is soon.
@@ -132,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_rough_figure_that_stays_saves_an_exact_one_for_a_second() {
-        let mut exact = Exact { at: Instant::now(), pages: 700, shared: 0, rough: 500 };
+        let mut exact = Exact { at: Instant::now(), pages: 700, shared: 0, managed: 0, rough: 500 };
         assert!(exact.holds(500) && exact.holds(500 - NEAR + 1) && !exact.holds(500 + NEAR));
         exact.at -= EXACT_EVERY;
         assert!(!exact.holds(500));
@@ -156,6 +171,20 @@ mod tests {
         };
         assert_eq!((looks(true, 20), looks(false, 20)), (1, 0));
         assert_eq!((looks(true, SETTLED - 1), looks(false, 1), looks(true, 20)), (0, 0, 1));
+    }
+
+    #[test]
+    fn what_has_settled_is_measured_until_it_has_what_it_had() {
+        let exact = Exact { at: Instant::now(), pages: 700, shared: 0, managed: 9, rough: 500 };
+        let mut unmanaged = Unmanaged { exact: Some(exact), ..Unmanaged::default() };
+        (0..SETTLED).for_each(|_| _ = unmanaged.has_settled(true));
+        assert_eq!(
+            [9, 9, 4, 9].map(|managed| unmanaged.is_less(managed)),
+            [true, false, true, false]
+        );
+        unmanaged.has_settled(false);
+        (0..SETTLED).for_each(|_| _ = unmanaged.has_settled(true));
+        assert!(unmanaged.is_less(9));
     }
 
     #[test]

@@ -22,7 +22,7 @@ const SLACK: u64 = 128;
 const SPARE: u64 = 8;
 const SPARE_SCARCE: u64 = 32;
 /// Likewise, of one that does nothing, or cannot give what it has.
-const REST_SLACK: u64 = 16;
+const REST_SLACK: u64 = 4;
 /// How long after it was short a process is known to need more, though it has just got some.
 const SHORT_FOR: Duration = Duration::from_millis(500);
 /// For how long there may be too much before what is shared leaves too.

@@ -43,13 +43,13 @@ impl<B: Backing> Control<B> {
         }
     }
 
-    /// Measures it in one that has been at rest, where it shares so much that it may have become
-    /// more.
+    /// Measures it in one that has been at rest, where it has given back more, or shares so much
+    /// that it may have become more.
     pub(in crate::control) fn measure_again(&self, state: &mut Unmanaged) {
         let managed = self.memory.budget().used();
         let rough = Rss::roughly().map_or(0, |rss| rss.pages().saturating_sub(managed));
         let before = self.memory.lease.unmanaged();
-        if rough > before + NEAR {
+        if state.is_less(managed) || rough > before + NEAR {
             self.measure_at_rest(state);
             if self.memory.lease.unmanaged() > before + NEAR {
                 state.look_soon();
@@ -145,8 +145,8 @@ impl<B: Backing> Control<B> {
         // counts for others. What the account says of those may be a little old.
         let others = self.memory.lease.member().map_or(0, |member| member.part_of_saved());
         let others = others.min(rss.divided);
-        let managed = managed.max(self.memory.budget().used()).saturating_sub(others);
-        let pages = rss.pages().saturating_sub(managed);
-        Ok(Exact { at: Instant::now(), pages, shared: rss.shared, rough })
+        let own = managed.max(self.memory.budget().used()).saturating_sub(others);
+        let pages = rss.pages().saturating_sub(own);
+        Ok(Exact { at: Instant::now(), pages, shared: rss.shared, managed, rough })
     }
 }
