@@ -2,7 +2,7 @@
 //! turn ([`crate::work::vs_kernel`]).
 //!
 //! [`args`] are the options, [`plan`] is all that is measured in order, [`declared`] what is told
-//! of it and what is to be reached, [`ram`] how much RAM each gets, [`compare`] measures it in
+//! of it and what is to be reached, [`ram`] how much RAM each gets, [`mod@compare`] measures it in
 //! [`round`]s, [`notes`] tells what the figures do not, [`page`] writes a page. [`own`] is a
 //! command of the user's.
 
