@@ -89,9 +89,7 @@ impl Engine {
         // 1. All that is in use, and what comes in until the fork. This process works, also if it
         //    was at rest just now.
         self.control.aim(u64::MAX);
-        if budget.limit() < FLOOR {
-            memory.set_lease(FLOOR);
-        }
+        memory.have_floor();
         let used = budget.used() + budget.promised();
         let most = (used + used / 8 + budget.high() + FORK_ROOM).max(FLOOR).min(budget.limit());
         self.control.aim(most);

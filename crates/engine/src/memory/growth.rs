@@ -7,9 +7,12 @@ use super::Memory;
 use super::lease::FLOOR;
 use crate::account::Member;
 use overspill_os::backing::Backing;
+use std::time::Duration;
 
-/// By how many pages a lease that is smaller grows.
+/// By how many pages a lease that is smaller grows; and how long it waits before that again while
+/// more is leased than there is, so that others have time to give.
 const FLOOR_STEP: u64 = 128;
+const FLOOR_EVERY: Duration = Duration::from_millis(50);
 /// Pages by which a lease grows: a part of it, within these bounds.
 const STEP_LEAST: u64 = 64;
 const STEP_MOST: u64 = 1 << 14;
@@ -47,8 +50,9 @@ impl<B: Backing> Memory<B> {
     fn grow_alone(&self) -> Growth {
         let (limit, cap) = (self.budget().limit(), self.lease.cap());
         let Some(member) = self.lease.member() else { return Growth::Nothing };
-        // 1. What it needs to run at all, as far as it uses that.
-        if limit < FLOOR {
+        // 1. What it needs to run at all, as far as it uses that. Where there is too little for
+        //    all, as when many begin at once, only step by step: meanwhile it reclaims for itself.
+        if limit < FLOOR && (!self.lease.is_over() || self.lease.takes_turn(FLOOR_EVERY)) {
             let uses = self.budget().used() + self.budget().promised() + FLOOR_STEP;
             let pages = uses.max(limit + FLOOR_STEP).min(FLOOR);
             self.lease.set(pages);
@@ -68,6 +72,13 @@ impl<B: Backing> Memory<B> {
         member.want(step);
         self.lease.note_short();
         Growth::Nothing
+    }
+
+    /// Leases what the process needs to run at all, at once.
+    pub fn have_floor(&self) {
+        if self.budget().limit() < FLOOR {
+            self.set_lease(FLOOR);
+        }
     }
 
     /// How many pages may come in before others have to leave: what is free above the high
@@ -146,5 +157,60 @@ impl<B: Backing> Memory<B> {
         self.lease.set_member(member);
         self.lease.set(self.budget().limit());
         member
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::Account;
+    use crate::config::Config;
+    use crate::memory::settings::MemorySettings;
+    use crate::stats::Stats;
+    use crate::units::Bytes;
+    use overspill_os::backing::simulated::SimulatedTables;
+
+    fn memory(settings: &MemorySettings) -> Memory<SimulatedTables> {
+        let tables = || Ok(SimulatedTables::new(true, || {}, || true));
+        Memory::over(settings, Stats::anonymous().unwrap(), tables).unwrap()
+    }
+
+    /// Many that begin at once would each have what it needs to run, and together more than there
+    /// is, before any of them can give something.
+    #[test]
+    fn where_there_is_too_little_a_process_gets_what_it_needs_step_by_step() {
+        let account = Account::without_job(4 * FLOOR).unwrap();
+        let config = Config { memory: Bytes::from_pages(4 * FLOOR), ..Config::default() };
+        let settings = MemorySettings { account: Some(account), ..config.memory() };
+        let memory = memory(&settings);
+        let begins_with = memory.budget().limit();
+        let grown = || memory.budget().limit() - begins_with;
+        // 1. As long as there is enough, as often as it asks.
+        (0..2).for_each(|_| assert_eq!(memory.grow(), Growth::Grown));
+        assert_eq!(grown(), 2 * FLOOR_STEP);
+        // 2. Others have all of it: once, and not again at once.
+        let other = account.enter().unwrap();
+        other.set(4 * FLOOR);
+        assert_eq!([memory.grow(), memory.grow()], [Growth::Grown, Growth::Nothing]);
+        assert_eq!(grown(), 3 * FLOOR_STEP);
+        // 3. What pages that stay in memory need it has at once.
+        memory.have_floor();
+        assert_eq!((memory.budget().limit(), memory.grow()), (FLOOR, Growth::Nothing));
+        // 4. And the others can have as much.
+        other.set(0);
+        assert_eq!(memory.grow(), Growth::Grown);
+        assert!(memory.budget().limit() > FLOOR);
+    }
+
+    #[test]
+    fn a_process_that_goes_on_asking_has_what_it_needs_in_the_end() {
+        let account = Account::without_job(FLOOR).unwrap();
+        let settings = MemorySettings { account: Some(account), ..Config::default().memory() };
+        let memory = memory(&settings);
+        account.enter().unwrap().set(2 * FLOOR);
+        while memory.budget().limit() < FLOOR {
+            assert_ne!(memory.grow(), Growth::UnderWay);
+            std::thread::sleep(FLOOR_EVERY / 8);
+        }
     }
 }

@@ -12,9 +12,11 @@
 use super::settings::MEMORY_MIN;
 use crate::account::{Account, Member};
 use crate::base::lockdep::Rank;
+use crate::base::psi::clock_us;
 use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use overspill_os::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Pages that a process which works has whatever the others need: its reserves and one batch of
 /// pages out and in.
@@ -51,6 +53,8 @@ pub struct Lease {
     gives_way: AtomicBool,
     /// Processes of the job that are at work, this one among them.
     at_work: AtomicUsize,
+    /// When the process last took what it needs to run at all although there is too little.
+    forced_us: AtomicU64,
 }
 
 impl Lease {
@@ -77,6 +81,7 @@ impl Lease {
             unmanaged: AtomicU64::new(0),
             gives_way: AtomicBool::new(false),
             at_work: AtomicUsize::new(1),
+            forced_us: AtomicU64::new(0),
         })
     }
 
@@ -182,6 +187,22 @@ impl Lease {
     pub fn is_scarce(&self) -> bool {
         let budget = self.account.budget();
         !self.is_alone() && self.account.leased() + budget / SCARCE_PART > budget
+    }
+
+    /// Whether more is leased than there is.
+    pub(super) fn is_over(&self) -> bool {
+        self.account.leased() > self.account.budget()
+    }
+
+    /// Whether the process may take what it needs although there is too little: once in a while.
+    /// Under the lock over changes.
+    pub(super) fn takes_turn(&self, every: Duration) -> bool {
+        let now_us = clock_us();
+        let is_due = now_us - self.forced_us.load(Relaxed) >= every.as_micros() as u64;
+        if is_due {
+            self.forced_us.store(now_us, Relaxed);
+        }
+        is_due
     }
 
     /// Whether nobody else leases anything.

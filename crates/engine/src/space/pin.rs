@@ -220,6 +220,9 @@ impl<B: Backing> Space<B> {
             return true;
         }
         // What this process leases follows what it uses: there may be more for it.
+        if after > self.pinned_max() {
+            self.memory.have_floor();
+        }
         let mut backoff = Backoff::default();
         while after > self.pinned_max() {
             match self.memory.grow() {
