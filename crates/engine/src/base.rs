@@ -3,9 +3,9 @@
 //! It owns the gates that a fork closes ([`gates`]), the sleep and waking of the engine's threads
 //! ([`wake`]), the one line about trouble ([`report`]), and the figures about waiting for memory
 //! ([`psi`]). A pool has one [`Base`], which its parts share. The types of the others are used by
-//! each part for itself: mutexes that know their place in the order of locks ([`sync`],
-//! [`lockdep`]) or count how they are waited for ([`counted`]), sets of buffers ([`buffers`]), and
-//! averages that choose the cheaper of two ways ([`costs`]).
+//! each part for itself: errors that are sentences ([`sentence`]), mutexes that know their place in
+//! the order of locks ([`sync`], [`lockdep`]) or count how they are waited for ([`counted`]), sets
+//! of buffers ([`buffers`]), and averages that choose the cheaper of two ways ([`costs`]).
 //!
 //! Locks: the three gates, and one over the figures of [`psi`]. Each buffer of a set has one, with
 //! the rank of the part that uses it. [`lockdep`] has the order of all locks.
@@ -22,6 +22,7 @@ pub mod lockdep;
 pub mod psi;
 pub mod report;
 pub mod seeded;
+pub mod sentence;
 pub mod sync;
 pub mod wake;
 

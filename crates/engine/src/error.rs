@@ -1,5 +1,6 @@
 //! Why a pool could not be made: one sentence each, saying what to do.
 
+use crate::base::sentence::error_is_a_sentence;
 use crate::device::SwapError;
 use crate::device::spec::BadSwap;
 use crate::frame::Watermarks;
@@ -10,7 +11,6 @@ use overspill_os::signal::WINDOWS;
 use std::fmt;
 
 /// Why a pool could not be made.
-#[derive(Debug)]
 pub enum Error {
     /// The budget is below [`crate::config::Config::MEMORY_MIN`].
     BudgetTooSmall {
@@ -121,7 +121,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+error_is_a_sentence!(Error);
 
 impl From<BadSwap> for Error {
     fn from(error: BadSwap) -> Error {

@@ -57,7 +57,7 @@ pub mod zpool;
 
 // The examples of the documents compile.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/library.md")]
+#[doc = include_str!("../../../docs/guide/library.md")]
 #[doc = include_str!("../../../README.md")]
 struct Documents;
 
@@ -65,4 +65,4 @@ pub use control::{job, swapoff};
 pub use error::Error;
 #[cfg(feature = "allocator-api2")]
 pub use pool::PoolAllocator;
-pub use pool::{Advice, Builder, MapFlags, Plain, Pool, PoolVec, Region};
+pub use pool::{Advice, Builder, MapFlags, Plain, Pool, PoolVec, Region, RegionError};

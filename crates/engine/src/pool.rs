@@ -3,6 +3,7 @@
 #[cfg(feature = "allocator-api2")]
 mod allocator;
 mod builder;
+mod refusal;
 mod region;
 mod vec;
 
@@ -23,6 +24,7 @@ use overspill_os::directory::Directory;
 pub use overspill_os::region::Plain;
 use overspill_os::vm::Prot;
 use overspill_os::{Errno, signal};
+pub use refusal::RegionError;
 pub use region::{Advice, Region};
 use std::ops::{ControlFlow, Range};
 use std::os::fd::AsFd;

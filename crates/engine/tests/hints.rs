@@ -4,8 +4,7 @@ mod common;
 
 use overspill::config::{Config, Delivery, SwapList};
 use overspill::units::Bytes;
-use overspill::{Advice, Pool, Region};
-use overspill_os::Errno;
+use overspill::{Advice, Pool, Region, RegionError};
 use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
@@ -110,7 +109,7 @@ fn pinned_pages_stay_and_are_not_advised_away() {
     each(|pool, region| {
         region.pin(0..MIB).unwrap();
         for what in [Advice::Cold, Advice::PageOut] {
-            assert_eq!(region.advise(0..2 * MIB, what), Err(Errno::INVAL));
+            assert_eq!(region.advise(0..2 * MIB, what), Err(RegionError::Pinned));
         }
         pool.reclaim(Bytes(8 << 20));
         let faults = count(pool, "pgfault");
@@ -123,8 +122,21 @@ fn pinned_pages_stay_and_are_not_advised_away() {
         assert_eq!(count(pool, "pgfault"), faults, "pinned pages fault");
         region.unpin(0..MIB).unwrap();
         region.advise(0..MIB, Advice::PageOut).unwrap();
-        assert_eq!(region.pin(0..4 * MIB + 1), Err(Errno::INVAL));
+        let error = region.pin(0..4 * MIB + 1).unwrap_err();
+        let says = "bytes 0 to 4194305 do not lie in a region of 4194304: name a part of it";
+        assert_eq!(error.to_string(), says);
     });
+}
+
+#[test]
+fn no_more_is_pinned_than_half_of_the_budget() {
+    let Some(pool) = pool(Delivery::Signal, "") else { return };
+    let region = pool.map(12 * MIB).unwrap();
+    region.pin(0..4 * MIB).unwrap();
+    let error = region.pin(0..12 * MIB).unwrap_err();
+    assert_eq!(error, RegionError::PinsTooMuch { bytes: Bytes(12 << 20) });
+    assert!(error.to_string().starts_with("12 MiB cannot be pinned: half"), "{error}");
+    region.unpin(0..12 * MIB).unwrap();
 }
 
 #[test]

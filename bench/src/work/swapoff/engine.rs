@@ -82,6 +82,6 @@ impl Memory for Region<'_> {
     }
 
     fn page_out(&self, bytes: Range<usize>) -> Result<(), Errno> {
-        self.advise(bytes, Advice::PageOut)
+        self.advise(bytes, Advice::PageOut).map_err(|error| error.errno())
     }
 }

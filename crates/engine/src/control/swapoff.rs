@@ -19,6 +19,7 @@ mod elsewhere;
 mod evacuate;
 
 use crate::base::lockdep::Rank;
+use crate::base::sentence::error_is_a_sentence;
 use crate::base::sync::{RankedMutex, lock};
 use crate::device::list::JobSwaps;
 use crate::device::{Retired, SwapError};
@@ -56,7 +57,7 @@ pub struct Evacuated {
 }
 
 /// Why a device was not taken out of use.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum SwapoffError {
     /// There is no device of that name.
     Unknown(String),
@@ -96,7 +97,7 @@ impl fmt::Display for SwapoffError {
     }
 }
 
-impl std::error::Error for SwapoffError {}
+error_is_a_sentence!(SwapoffError);
 
 /// How an evacuation comes to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,6 +2,7 @@
 //! do.
 
 use super::header::BadHeader;
+use crate::base::sentence::error_is_a_sentence;
 use crate::units::Bytes;
 use overspill_os::Errno;
 use std::fmt;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Why a swap device cannot be used.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum SwapError {
     /// Nothing has that name, and no size was given to make a file with.
     Missing(PathBuf),
@@ -243,7 +244,7 @@ impl fmt::Display for SwapError {
     }
 }
 
-impl std::error::Error for SwapError {}
+error_is_a_sentence!(SwapError);
 
 /// Why a page cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,6 +5,7 @@
 //! back as they were: in it they travel to the processes of a job, in an environment variable.
 
 use super::model::RamModel;
+use crate::base::sentence::error_is_a_sentence;
 use crate::units::Bytes;
 use std::fmt;
 use std::path::PathBuf;
@@ -296,7 +297,7 @@ impl fmt::Display for SwapList {
 }
 
 /// Why the text of a swap device was refused.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct BadSwap(String);
 
 impl fmt::Display for BadSwap {
@@ -305,7 +306,7 @@ impl fmt::Display for BadSwap {
     }
 }
 
-impl std::error::Error for BadSwap {}
+error_is_a_sentence!(BadSwap);
 
 #[cfg(test)]
 mod tests {

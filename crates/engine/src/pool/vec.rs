@@ -1,7 +1,7 @@
 //! A vector in memory of a pool.
 
+use super::refusal::RegionError;
 use super::{Plain, Pool, Region};
-use overspill_os::Errno;
 use std::ops::{Deref, DerefMut};
 
 /// Fewest bytes of a vector that has any: addresses cost nothing until they are used.
@@ -55,9 +55,9 @@ impl<'a, T: Plain> PoolVec<'a, T> {
     /// Makes room for `more` values beyond those that there are.
     ///
     /// # Errors
-    /// ENOMEM when the window has no room for them.
-    pub fn try_reserve(&mut self, more: usize) -> Result<(), Errno> {
-        let needed = self.len.checked_add(more).ok_or(Errno::NOMEM)?;
+    /// [`RegionError::NoAddresses`] when the window has no room for them.
+    pub fn try_reserve(&mut self, more: usize) -> Result<(), RegionError> {
+        let needed = self.len.saturating_add(more);
         if needed <= self.capacity() {
             return Ok(());
         }
@@ -77,9 +77,9 @@ impl<'a, T: Plain> PoolVec<'a, T> {
     /// # Panics
     /// When the window has no room for them.
     pub fn reserve(&mut self, more: usize) {
-        if let Err(errno) = self.try_reserve(more) {
+        if let Err(error) = self.try_reserve(more) {
             let len = self.len;
-            panic!("the pool has no addresses for {more} values more than {len}: {errno}");
+            panic!("there is no room for {more} values more than {len}: {error}");
         }
     }
 
