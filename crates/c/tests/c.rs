@@ -185,6 +185,31 @@ fn beside_another_engine_there_is_a_sentence() {
     assert!(outcome.stderr.contains("run it with --fault thread"), "{}", outcome.stderr);
 }
 
+/// Pieces of C in the page of the guide, each a function of a program that has what it speaks of.
+#[test]
+fn what_the_guide_shows_compiles() {
+    const KNOWN: &str = "#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+                         #include <overspill.h>\n\
+                         overspill_pool *pool; int fd; char *buffer; size_t size;\n";
+    let page = fs::read_to_string(repository().join("docs/guide/c.md")).unwrap();
+    let pieces: Vec<&str> = page.split("```c\n").skip(1).map(fence).collect();
+    assert!(pieces.len() >= 2, "{} pieces", pieces.len());
+    let functions = pieces.iter().enumerate().map(|(number, piece)| {
+        let code = piece.replace("#include <overspill.h>\n", "");
+        format!("void piece{number}(void) {{\n{code}}}\n")
+    });
+    let source = library().join("pieces.c");
+    fs::write(&source, KNOWN.to_owned() + &functions.collect::<String>()).unwrap();
+    let mut command = Command::new("cc");
+    command.args(["-fsyntax-only", "-std=c11", "-Wall", "-Wextra", "-Werror"]);
+    done(command.args(["-Wno-unused-variable", "-I"]).arg(here()).arg(source));
+}
+
+/// What stands before the end of a block of code.
+fn fence(rest: &str) -> &str {
+    rest.split_once("```").expect("a block of code has an end").0
+}
+
 fn example(program: &Path, says: &str) {
     let room = SCRATCH.room(&format!("{}-swap", program.file_name().unwrap().display()));
     let mut command = Command::new(program);
