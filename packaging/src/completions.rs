@@ -14,12 +14,20 @@ const PLACES: [(Shell, &str); 3] = [
 ];
 
 /// What follows `--` is a command line of its own, for the subcommands that stand for SUBCOMMANDS.
-const BASH_COMMAND: &str = include_str!("command.bash");
+/// In zsh it is by itself.
+fn command_line(shell: Shell, running: &[&str]) -> String {
+    let (script, between) = match shell {
+        Shell::Bash => (include_str!("command.bash"), "|"),
+        Shell::Fish => (include_str!("command.fish"), " "),
+        _ => ("", ""),
+    };
+    script.replace("SUBCOMMANDS", &running.join(between))
+}
 
-/// The subcommands that run a command line, as a pattern of bash.
-fn running(command: &Command) -> String {
+/// The subcommands that run a command line.
+fn running(command: &Command) -> Vec<&str> {
     let runs = |sub: &&Command| sub.get_arguments().any(Arg::is_trailing_var_arg_set);
-    command.get_subcommands().filter(runs).map(Command::get_name).collect::<Vec<_>>().join("|")
+    command.get_subcommands().filter(runs).map(Command::get_name).collect()
 }
 
 /// What an argument can be, where only a shell is to know it.
@@ -50,15 +58,14 @@ fn settings() -> Vec<&'static str> {
 
 /// The completions of all shells.
 pub fn all(command: Command) -> Vec<Installed> {
-    let of_bash = BASH_COMMAND.replace("SUBCOMMANDS", &running(&command));
+    let command_lines = PLACES.map(|(shell, _)| command_line(shell, &running(&command)));
     let mut command = command.mut_subcommands(|sub| sub.mut_args(offered));
-    let mut write = |(shell, path): (Shell, &str)| {
+    let places = PLACES.into_iter().zip(command_lines);
+    let write = |((shell, path), command_line): ((Shell, &str), String)| {
         let mut text = Vec::new();
         generate(shell, &mut command, "overspill", &mut text);
-        if shell == Shell::Bash {
-            text.extend(of_bash.bytes());
-        }
+        text.extend(command_line.bytes());
         (path.to_owned(), text)
     };
-    PLACES.map(&mut write).into()
+    places.map(write).collect()
 }

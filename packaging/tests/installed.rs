@@ -14,6 +14,7 @@ use std::sync::LazyLock;
 
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
 const BASH: &str = "share/bash-completion/completions/overspill";
+const FISH: &str = "share/fish/vendor_completions.d/overspill.fish";
 
 /// A directory with the pages and completions in it.
 fn generated(name: &str) -> Room {
@@ -175,10 +176,34 @@ fn bash_completes_commands_options_and_values() {
 }
 
 #[test]
+fn fish_completes_commands_options_and_command_lines() {
+    if !is_there("fish") {
+        return skipped("there is no fish");
+    }
+    let room = generated("fish-runs");
+    let script = room.path.join(FISH);
+    let completed = |line: &str| {
+        let mut fish = Command::new("fish");
+        fish.args(["--no-config", "-c", "source $argv[1]; complete -C $argv[2]"]);
+        let outcome = done(fish.arg(&script).arg(line));
+        let words = outcome.stdout.lines().map(|line| line.split('\t').next().unwrap().to_owned());
+        words.collect::<Vec<String>>()
+    };
+    assert_eq!(completed("overspill swapo"), ["swapoff", "swapon"]);
+    assert_eq!(completed("overspill run --fault "), ["auto", "signal", "thread"]);
+    for name in ["run", "size"] {
+        let programs = completed(&format!("overspill {name} -- ech"));
+        assert!(programs.contains(&"echo".to_owned()), "{name}: {programs:?}");
+        let line = format!("overspill {name} --memory 64M -- ls /usr/sha");
+        assert_eq!(completed(&line), ["/usr/share/"], "{name}");
+    }
+    assert!(!completed("overspill stat ech").contains(&"echo".to_owned()));
+}
+
+#[test]
 fn other_shells_have_every_command_and_option() {
     let room = generated("shells");
-    let fish = "share/fish/vendor_completions.d/overspill.fish";
-    for path in ["share/zsh/site-functions/_overspill", fish] {
+    for path in ["share/zsh/site-functions/_overspill", FISH] {
         let script = room.path.join(path);
         let text = fs::read_to_string(&script).unwrap();
         for command in subcommands() {

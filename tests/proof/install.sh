@@ -1,11 +1,14 @@
 #!/bin/sh
-# Installs the programs that the proof runs, where this is Debian or Ubuntu and root. Otherwise it
-# says what is missing: the cases that need it are skipped, loudly.
+# Installs the programs that the proof and other tests run, where this is Debian or Ubuntu and root.
+# Otherwise it says what is missing: the cases that need it are skipped, loudly.
 set -u
 
 missing=
 command -v redis-server >/dev/null || missing="$missing redis-server"
 command -v stress-ng >/dev/null || missing="$missing stress-ng"
+for shell in zsh fish; do # whose completions are looked at
+    command -v $shell >/dev/null || missing="$missing $shell"
+done
 /usr/bin/python3 -c 'import numpy' 2>/dev/null || python3 -c 'import numpy' 2>/dev/null ||
     missing="$missing python3-numpy"
 
