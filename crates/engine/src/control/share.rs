@@ -173,12 +173,13 @@ impl Sharing {
         drop(lock(&self.doing));
     }
 
-    /// In the child of a fork, which is at work.
+    /// In the child of a fork, which is at work. It has not yet done anything to look at, and most
+    /// are gone before there is.
     pub fn reset_in_child(&self) {
-        let mut doing = lock(&self.doing);
-        (doing.done, doing.busy, doing.lately_back) = (Done::default(), Instant::now(), 0.0);
-        doing.unmanaged = Unmanaged::default();
-        doing.turns = Turns::new(Instant::now());
+        let (mut doing, now) = (lock(&self.doing), Instant::now());
+        (doing.done, doing.busy, doing.lately_back) = (Done::default(), now, 0.0);
+        (doing.looked, doing.unmanaged) = (now, Unmanaged::of_child(now));
+        doing.turns = Turns::new(now);
         self.at_rest.store(false, Relaxed);
     }
 }

@@ -77,6 +77,11 @@ impl Exact {
 }
 
 impl Unmanaged {
+    /// Of the child of a fork, which has its parent's figure for a while.
+    pub fn of_child(now: Instant) -> Unmanaged {
+        Unmanaged { next: Some(now + EVERY), ..Unmanaged::default() }
+    }
+
     /// Whether to measure, when the program has used so much time of processors: what has not run
     /// has no more memory than before.
     pub fn is_due(&mut self, worked: Duration) -> bool {
