@@ -23,10 +23,12 @@ coverage="-Cpasses=sancov-module"
 for option in level=4 inline-8bit-counters pc-table trace-compares; do
     coverage="$coverage -Cllvm-args=-sanitizer-coverage-$option"
 done
-build=${CARGO_TARGET_DIR:-target}
+# Away from what other compilers build, with less of the time that optimising takes.
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}"
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=4
 triple=x86_64-unknown-linux-gnu
-RUSTFLAGS="--cfg fuzzing $coverage -Zsanitizer=address -Cdebug-assertions -Ccodegen-units=4" \
-    cargo +nightly build --quiet --release --bins --target $triple
+RUSTFLAGS="--cfg fuzzing $coverage -Zsanitizer=address -Cdebug-assertions" \
+    cargo +nightly build --quiet --release --bins --features libfuzzer --target $triple
 
 mkdir -p "corpus/$target" "artifacts/$target"
-exec "$build/$triple/release/$target" $inputs -artifact_prefix="artifacts/$target/" "$@"
+exec "$CARGO_TARGET_DIR/$triple/release/$target" $inputs -artifact_prefix="artifacts/$target/" "$@"

@@ -1,30 +1,4 @@
-//! Reads any text as a size, a time, a list of settings, and the kernel's list of mappings. What is
-//! accepted is written and read back as it was; what is refused, with one sentence.
-//!
-//! `cargo +nightly fuzz run text`
+//! The target `text`, for libFuzzer.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use overspill::config::{Config, SETTINGS};
-use overspill::units::{Bytes, parse_time};
-use overspill_os::smaps::Kinds;
-
-fn shown(config: &Config) -> String {
-    let all = SETTINGS.iter().map(|one| format!("{}={}", one.name(), one.show(config)));
-    all.collect::<Vec<_>>().join(",")
-}
-
-fuzz_target!(|text: &str| {
-    if let Ok(size) = text.parse::<Bytes>() {
-        assert_eq!(size.exact().parse(), Ok(size));
-    }
-    let _ = (parse_time(text), Kinds::of_text(text));
-    let (mut config, mut again) = (Config::default(), Config::default());
-    match config.apply_settings(text) {
-        Ok(()) => {
-            again.apply_settings(&shown(&config)).expect("it is what was shown");
-            assert_eq!(shown(&config), shown(&again));
-        }
-        Err(bad) => assert!(!bad.to_string().is_empty()),
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| overspill_fuzz::text::run(bytes));

@@ -6,12 +6,15 @@
 #include "common.h"
 #include <dirent.h>
 #include <grp.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #define SOMEBODY 54321
 
 static char own_line[4096];
 static size_t own_len;
+/* Whether nothing that this program executes gets more rights than it has. */
+static int promised;
 
 static size_t command_line(const char *pid, char *line, size_t room)
 {
@@ -34,7 +37,7 @@ static void rights(const char *pid, const char *task, char *to, size_t room)
     while (status && fgets(line, sizeof line, status) && strncmp(line, "Name:\tiou-", 10))
         if (!strncmp(line, "Uid:", 4) || !strncmp(line, "Gid:", 4) ||
             !strncmp(line, "Groups:", 7) || !strncmp(line, "CapPrm:", 7) ||
-            !strncmp(line, "CapEff:", 7))
+            !strncmp(line, "CapEff:", 7) || (promised && !strncmp(line, "NoNewPrivs:", 11)))
             strncat(to, line, room - strlen(to) - 1);
     if (status)
         fclose(status);
@@ -73,6 +76,13 @@ static void all_the_same(const char *after)
     check(other == 0, "after %s: %d have other rights", after, other);
 }
 
+static void promise(void)
+{
+    check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no new rights by executing");
+    promised = 1;
+    all_the_same("that");
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 1) {
@@ -88,6 +98,7 @@ int main(int argc, char **argv)
     fill(memory, pages, 3);
     pressure(40);
     if (geteuid() != 0) {
+        promise();
         printf("     only root has rights to give up: the test is left out\n");
         return finish();
     }
@@ -117,6 +128,7 @@ int main(int argc, char **argv)
     check(setgid(SOMEBODY) == 0 && setuid(SOMEBODY) == 0, "setuid");
     all_the_same("setuid");
     check(setuid(0) == -1 && errno == EPERM, "and not back");
+    promise();
     check(bad_pages(memory, pages, 3) == 0, "memory is as it was");
     return finish();
 }

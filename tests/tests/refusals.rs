@@ -9,7 +9,7 @@ use overspill_tests::scratch::{Room, private_file};
 use overspill_tests::{Scratch, TIME_LIMIT, binary, clean, command, is_root, overspill, skipped};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
@@ -310,6 +310,41 @@ fn where_addresses_are_few() {
     assert_eq!(outcome.stdout, "True\n2000000\nno more\n", "{outcome:?}");
     let sentence = "the address-space limit of 293.0 MiB leaves";
     refused(&within(300_000), 125, &[sentence, "ulimit -v unlimited"]);
+}
+
+/// A system that promises only memory that it has refuses tables too, and the sentence names that
+/// setting. What the setting is told from says so here; that of the machine stays as it is.
+#[test]
+fn where_memory_is_promised_only_once() {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    if !is_root() {
+        return skipped("only root can mount a file over another");
+    }
+    let room = SCRATCH.room("strict");
+    let setting = room.path.join("overcommit_memory");
+    fs::write(&setting, "2\n").unwrap();
+    let program = SCRATCH.program("fills.c");
+    for fault in ["thread", "signal"] {
+        // The window fits under the limit, with its tables it does not.
+        let refusal = |mount: &str| {
+            let script = format!(
+                "{mount} || exit 77; ulimit -v 3000000; \
+                 exec setpriv --bounding-set=-sys_resource \"$0\" run --memory 64M --no-swap \
+                 --set window=2800M --fault {fault} -- \"$2\" 8"
+            );
+            let paths: [&Path; 3] = [overspill, &setting, &program];
+            run(clean(&mut in_mount_namespace(&script, &paths)), TIME_LIMIT)
+        };
+        let outcome = refusal("mount --bind \"$1\" /proc/sys/vm/overcommit_memory");
+        if outcome.status == 77 {
+            return skipped(&format!("nothing can be mounted here: {}", outcome.stderr));
+        }
+        refused(&outcome, 125, &["vm.overcommit_memory=2", "2.7 GiB", "raise vm.overcommit_ratio"]);
+        let lenient = fs::read("/proc/sys/vm/overcommit_memory").unwrap().trim_ascii() != b"2";
+        if lenient {
+            refused(&refusal("true"), 125, &["a window of 2.7 GiB", "ulimit -v"]);
+        }
+    }
 }
 
 #[test]

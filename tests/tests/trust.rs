@@ -5,9 +5,10 @@ use overspill_tests::command::shown;
 use overspill_tests::job::{Job, refused};
 use overspill_tests::process::{Outcome, run, wait_until};
 use overspill_tests::{Scratch, TIME_LIMIT, clean, is_root, overspill, skipped};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -172,6 +173,63 @@ fn swap_files_of_others_are_refused() {
     chown(&file, Some(OTHER), None).unwrap();
     refused(&run(&plain).unwrap(), 125, &["belongs to user 65534", "insecure=on"]);
     assert_eq!(run(&format!("{plain},insecure=on")).unwrap().status, 0);
+}
+
+/// A loop device over a file, until this is dropped.
+struct Loop {
+    device: PathBuf,
+}
+
+impl Loop {
+    /// None, and a word about it, where there can be none.
+    fn over(file: &Path) -> Option<Loop> {
+        if !is_root() {
+            skipped("only root has block devices");
+            return None;
+        }
+        let outcome = run(Command::new("losetup").args(["--find", "--show"]).arg(file), TIME_LIMIT);
+        if outcome.status != 0 {
+            skipped(&format!("there are no loop devices here: {}", outcome.stderr));
+            return None;
+        }
+        Some(Loop { device: outcome.stdout.trim_end().into() })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let outcome = run(Command::new("losetup").arg("--detach").arg(&self.device), TIME_LIMIT);
+        assert!(outcome.status == 0 || std::thread::panicking(), "{outcome:?}");
+    }
+}
+
+/// Its group is the one that the system gives such devices to; everybody is not.
+#[test]
+fn block_devices_of_everybody_are_refused() {
+    let room = SCRATCH.room("everybody");
+    let file = room.path.join("file");
+    fs::write(&file, vec![0; 8 << 20]).unwrap();
+    let Some(under) = Loop::over(&file) else { return };
+    // Another name of the device, whose rights are nobody else's business.
+    let node = room.path.join("node");
+    let number = fs::metadata(&under.device).unwrap().rdev();
+    mknodat(CWD, &node, FileType::BlockDevice, Mode::RUSR, number).unwrap();
+    if let Err(error) = fs::File::open(&node) {
+        return skipped(&format!("devices cannot be used where the tests run: {error}"));
+    }
+    let run = |options: &str| {
+        run_with(&["--swap", &format!("{}{options}", shown(&node)), "--", "true"], &[])
+    };
+    for (mode, safe) in [(0o666, "chmod 0660"), (0o644, "chmod 0640"), (0o602, "chmod 0600")] {
+        fs::set_permissions(&node, Permissions::from_mode(mode)).unwrap();
+        let Some(outcome) = run("") else { return };
+        refused(&outcome, 125, &[&format!("mode {mode:04o}"), safe, "insecure=on"]);
+        assert!(fs::read(&file).unwrap().iter().all(|byte| *byte == 0), "it was written");
+    }
+    assert_eq!(run(",insecure=on").unwrap().status, 0);
+    fs::set_permissions(&node, Permissions::from_mode(0o660)).unwrap();
+    let outcome = run("").unwrap();
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
 }
 
 /// Entries of a place that are of the runs of a process.

@@ -29,7 +29,9 @@
 //! is not traced (CLONE_UNTRACED).
 //!
 //! What the program gives up, its sibling gives up too: rights ([`credentials`]), and system calls
-//! ([`filters`]).
+//! ([`filters`]). It executes nothing, and from its beginning it would gain no rights by that. A
+//! changed root it does not follow: it reads below /proc, for as long as it lives, what of the
+//! program's memory is not managed.
 //!
 //! Locks: `STACKS` and `CALLS`, which are leaves, and `STARTING`, which the thread holds that
 //! starts the sibling.
@@ -187,10 +189,12 @@ unsafe extern "C" fn lead(begin: *mut c_void) {
     //    no directory kept busy.
     descriptors::keep_engines();
     let _ = rustix::process::setsid();
-    // Begun under a filter of the program's it keeps the directory, and has no guard: both calls
-    // would be of use to who has got hold of the program.
+    // Begun under a filter of the program's it keeps the directory, and has no guard: these calls
+    // would be of use to who has got hold of the program. What executing would have given that, but
+    // for its bounding set or no_new_privs, it is not to get here.
     if !confined::is_confined() {
         let _ = rustix::process::chdir(c"/");
+        let _ = rustix::thread::set_no_new_privs(true);
         GUARD.arm(program());
     }
     SETTLED.store(1, Release);

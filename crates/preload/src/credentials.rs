@@ -2,8 +2,8 @@
 //! ([`overspill_os::beside::credentials`]).
 //!
 //! What the C library offers for it is interposed, and the calls by number of the first thread. Not
-//! covered: capabilities that prctl(2) takes from a bounding set, inline system calls, and threads
-//! with credentials of their own.
+//! covered: inline system calls, and threads with credentials of their own. What prctl(2) takes
+//! from a bounding set needs no follower: the process beside gains nothing by executing.
 
 use crate::sys::real;
 use crate::{dormant, memory, pool, sandbox};

@@ -381,16 +381,33 @@ mod tests {
     use proptest::prelude::*;
 
     /// Calls that once were not the same.
+    fn kept() -> Vec<Vec<u8>> {
+        let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/stopped_call");
+        let mut seeds: Vec<_> =
+            std::fs::read_dir(seeds).unwrap().map(|seed| seed.unwrap().path()).collect();
+        assert!(seeds.len() > 10);
+        seeds.sort();
+        seeds.into_iter().map(|seed| std::fs::read(seed).unwrap()).collect()
+    }
+
     #[test]
     fn calls_that_were_kept_do_what_they_do_elsewhere() {
-        let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/stopped_call");
-        let seeds: Vec<_> = std::fs::read_dir(seeds).unwrap().collect();
-        assert!(seeds.len() > 10);
-        seeds.into_iter().for_each(|seed| play(&std::fs::read(seed.unwrap().path()).unwrap()));
+        kept().iter().for_each(|seed| play(seed));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
+        #[test]
+        fn calls_near_them_do_what_they_do_elsewhere(
+            mut bytes in prop::sample::select(kept()),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        ) {
+            for (at, byte) in changes {
+                *at.get_mut(&mut bytes) = byte;
+            }
+            play(&bytes);
+        }
+
         #[test]
         fn calls_on_managed_memory_do_what_they_do_elsewhere(
             bytes in prop::collection::vec(any::<u8>(), 0..160),
