@@ -84,10 +84,22 @@ impl Places {
         start + ((page.0 - first) << PAGE_SHIFT)
     }
 
-    /// Addresses of pages that are next to one another.
+    /// Addresses of pages that are next to one another, all in the window or in one annex.
     pub fn address_range(&self, pages: Range<usize>) -> Range<usize> {
+        let last = pages.end.max(pages.start + 1) - 1;
+        debug_assert!(
+            self.is_one_range(PageIndex(pages.start), PageIndex(last)),
+            "pages {pages:?} lie in several places"
+        );
         let start = self.address(PageIndex(pages.start));
         start..start + (pages.len() << PAGE_SHIFT)
+    }
+
+    /// Whether two pages, with all between them, have one range of addresses: numbers of an annex
+    /// and of what follows it are near, and their addresses are not.
+    pub fn is_one_range(&self, one: PageIndex, other: PageIndex) -> bool {
+        let distance = self.address(other).wrapping_sub(self.address(one));
+        distance == other.0.wrapping_sub(one.0) << PAGE_SHIFT
     }
 
     /// The addresses that lie together with one: its annex, or the window.
@@ -163,6 +175,12 @@ mod tests {
         assert_eq!((places.page(hidden), places.pages(hidden..hidden + 4096)), (None, None));
         let first = WINDOW.start + (places.annexed().end << PAGE_SHIFT);
         assert_eq!(places.page(first), Some(PageIndex(places.annexed().end)));
+        // Whose extents are near is not in one range with them.
+        let [end, next] = [one.pages.end - 1, other.pages.start].map(PageIndex);
+        let [last, after] = [other.pages.end - 1, places.annexed().end].map(PageIndex);
+        assert!(places.is_one_range(next, last) && places.is_one_range(last, last));
+        assert!(!places.is_one_range(end, next) && !places.is_one_range(last, after));
+        assert!(places.is_one_range(after, PageIndex(after.0 + 9)));
     }
 
     #[test]

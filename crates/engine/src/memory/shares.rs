@@ -102,7 +102,8 @@ impl<B: Backing> Memory<B> {
         let mut span: Range<usize> = 0..0;
         for page in self.all_touched() {
             let word = self.words.load(page);
-            let is_near = page.0 / EXTENT_PAGES <= span.end.div_ceil(EXTENT_PAGES);
+            let is_near = page.0 / EXTENT_PAGES <= span.end.div_ceil(EXTENT_PAGES)
+                && (span.is_empty() || self.places.is_one_range(PageIndex(span.start), page));
             if word.is_pinned() || word.state() == State::Foreign || !is_near {
                 protect(&mut span)?;
             }

@@ -329,8 +329,10 @@ impl<B: Backing> Reclaim<B> {
             word.is_pinned() || word.state() == State::Foreign
         };
         let together = |a: &Pick, b: &Pick| {
+            let is_one_range = self.memory.places.is_one_range(a.page, b.page);
             let [a, b] = [a, b].map(|pick| pick.page.0);
-            (0..=1).contains(&(b / EXTENT_PAGES).wrapping_sub(a / EXTENT_PAGES))
+            is_one_range
+                && (0..=1).contains(&(b / EXTENT_PAGES).wrapping_sub(a / EXTENT_PAGES))
                 && !(may_be_passed_over && (a + 1..b).any(is_passed_over))
         };
         let protect = |picks: &[Pick]| {
