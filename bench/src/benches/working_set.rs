@@ -6,13 +6,12 @@
 //! frames as the budget has pages: what the engine keeps free, and what its buffers take, count
 //! against it.
 
-use super::common::Common;
 use crate::machine::*;
 use crate::measure::*;
 use crate::model::*;
 use crate::work::working_set::policies::{self, Policy};
+use crate::work::working_set::simulate;
 use crate::work::working_set::trace::Pattern;
-use crate::work::working_set::{Request, simulate};
 use overspill::units::Bytes;
 use serde_json::json;
 
@@ -23,20 +22,23 @@ const DEVICE: u64 = 6;
 const POLICIES: [(&str, Policy); 3] =
     [("fifo", policies::fifo), ("lru", policies::lru), ("belady", policies::belady)];
 
+const ENGINE: &[&str] = &["overspill"];
+
 /// The misses of a trace beside those of LRU.
 const fn of_lru(trace: &'static [(&'static str, &'static str)], goal: Goal) -> Verdict {
-    verdict(&["overspill"], "ratio_to_lru", "times the misses of LRU", goal).of(Rows::With(trace))
+    verdict(With(trace), ENGINE, "ratio_to_lru", "times the misses of LRU", goal)
 }
 
 /// No more than a tenth over LRU.
-const NEAR: Goal = Goal::AtMost(1.1);
+const NEAR: Goal = AtMost(1.1);
 
 pub static LADDER: Ladder = Ladder {
     bench: "working-set",
     steps: &[
-        Step::new("fifo", "First in, first out"),
-        Step::new("lru", "Least recently used"),
-        Step::new("belady", "What will not be touched for the longest time goes"),
+        Step::new("fifo", "First in, first out").instead("simulated"),
+        Step::new("lru", "Least recently used").instead("simulated"),
+        Step::new("belady", "What will not be touched for the longest time goes")
+            .instead("simulated"),
         Step::new("overspill", "The engine by default")
             .set("compressed=0,same_filled=off,folio=1,readahead=1,clean=off"),
         Step::new(
@@ -65,16 +67,16 @@ pub static LADDER: Ladder = Ladder {
         ],
     }],
     comparisons: &[
-        compare("ratio_to_lru", How::Times, "misses_per_1000", Base::Measure("lru")),
-        compare("hot_ratio_to_lru", How::Times, "hot_misses_per_1000", Base::Measure("lru")),
+        compare("ratio_to_lru", Times, "misses_per_1000", Base::Measure("lru")),
+        compare("hot_ratio_to_lru", Times, "hot_misses_per_1000", Base::Measure("lru")),
     ],
     verdicts: &[
         of_lru(&[("trace", "zipf-2x")], NEAR),
         of_lru(&[("trace", "zipf-4x")], NEAR),
         of_lru(&[("trace", "hot-scan")], NEAR),
-        verdict(&["overspill"], "hot_ratio_to_lru", "times the hot misses of LRU", NEAR),
-        of_lru(&[("trace", "uniform")], Goal::Told),
-        of_lru(&[("trace", "loop")], Goal::Told),
+        verdict(All, ENGINE, "hot_ratio_to_lru", "times the hot misses of LRU", NEAR),
+        of_lru(&[("trace", "uniform")], Told),
+        of_lru(&[("trace", "loop")], Told),
     ],
     charts: &[
         chart("Misses by trace", "misses_per_1000", "of 1,000 accesses"),
@@ -89,8 +91,6 @@ pub static LADDER: Ladder = Ladder {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// The budget; what is accessed is 1.2 to 4.5 times as large
     #[arg(long, value_name = "SIZE", default_value = "32M")]
     size: Bytes,
@@ -99,7 +99,7 @@ pub struct Args {
     traces: Vec<Pattern>,
 }
 
-pub fn run(args: &Args) -> Result<Findings, Failure> {
+pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
     // The pages of the RAM device, and those in memory.
     memory_for(args.size, args.size.0.saturating_mul(DEVICE + 1))?;
     let patterns = chosen(&args.traces);
@@ -107,8 +107,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let device = device.spec(Bytes(DEVICE * args.size.0));
     // 1. The engine, in rounds.
     let engine = plan(&patterns);
-    let measured = rounds(&engine, args.common.rounds, |case| {
-        let request = Request {
+    let measured = crate::measure::rounds(&engine, rounds, |case| {
+        let request = pool::Request {
             settings: LADDER.settings_of(case),
             threads: 1,
             memory: args.size.0,
@@ -119,20 +119,13 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         // A page of the budget is accessed many times.
         LADDER.ask(&request, 20 * args.size.pages())
     })?;
-    let rounds = measured[0].len();
     // 2. The policies, once each: they miss the same each time. All of it trace by trace.
     let mut found = simulated(&patterns, args.size.pages() as u32);
     found.extend(engine.into_iter().zip(measured));
     found.sort_by_key(|(case, _)| case.what);
     let (cases, series): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-    let steps: Vec<_> = steps().collect();
-    let own = json!({
-        "pinned": false,
-        "size_bytes": args.size.0,
-        "device": device,
-        "steps": LADDER.made_of(&steps),
-    });
-    Ok(Findings::of(&LADDER, (LADDER.rows(&cases, series), rounds), own))
+    let own = json!({ "pinned": false, "size_bytes": args.size.0, "device": device });
+    Ok(LADDER.found(&cases, series).with(own))
 }
 
 fn steps() -> impl Iterator<Item = &'static Step> {
@@ -174,7 +167,7 @@ mod tests {
     fn lru_is_the_measure_of_each_trace() {
         let found = simulated(&[Pattern::HotScan, Pattern::Loop], 256);
         let (cases, series): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let rows = LADDER.rows(&cases, series);
+        let rows = LADDER.found(&cases, series).rows;
         let figure = |at: usize, name: &str| rows[at].get(name).unwrap().median;
         // First those of the scan: FIFO, LRU, the optimum.
         assert!(figure(0, "hot_ratio_to_lru") > 1.0);

@@ -49,10 +49,9 @@ type Values = Vec<(PathBuf, String)>;
 pub struct PutBack {
     /// Block devices that are taken out of use as swap.
     pub devices: Vec<PathBuf>,
-    /// Files that are taken out of use as swap, and removed.
+    /// Files that are taken out of use as swap, and removed, and directories with all that is in
+    /// them.
     pub files: Vec<PathBuf>,
-    /// A directory that is removed with all that is in it.
-    pub folder: Option<PathBuf>,
     pub cgroup: Option<PathBuf>,
     /// What is written last to files of the kernel, in this order.
     pub writes: Values,
@@ -72,12 +71,6 @@ impl PutBack {
     pub fn files(files: impl Into<Vec<PathBuf>>) -> PutBack {
         PutBack { files: files.into(), ..PutBack::default() }
     }
-}
-
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// What is to be put back, as JSON
-    what: String,
 }
 
 /// The process, for as long as there may be something to put back.
@@ -133,8 +126,8 @@ pub fn around<T>(
 }
 
 /// Waits for the end of standard input, and puts everything back.
-pub fn run(args: &Args) -> Result<(), Failure> {
-    let what: PutBack = serde_json::from_str(&args.what).failing("what is to be put back")?;
+pub fn run(what: &str) -> Result<(), Failure> {
+    let what: PutBack = serde_json::from_str(what).failing("what is to be put back")?;
     // 1. Others wait, or this does. Who does not listen to that is gone, as is seen next.
     let begun = begin(&what);
     let say = begun.as_ref().map_or_else(|failure| failure.to_string(), |_| BEGUN.to_owned());
@@ -154,19 +147,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let devices = what.devices.iter().map(|device| swap_off(device));
     let files = what.files.iter().map(|file| remove_swap(file));
     let cgroup = what.cgroup.iter().map(|cgroup| remove(cgroup, |cgroup| fs::remove_dir(cgroup)));
-    let folder =
-        what.folder.iter().map(|folder| remove(folder, |folder| fs::remove_dir_all(folder)));
     let writes = kept.iter().chain(&what.writes);
     let writes = writes.map(|(file, value)| write_back(file, value, &what.devices));
     // All of it, whatever goes wrong with one.
-    devices
-        .chain(files)
-        .chain(cgroup)
-        .chain(folder)
-        .chain(writes)
-        .collect::<Vec<_>>()
-        .into_iter()
-        .collect()
+    devices.chain(files).chain(cgroup).chain(writes).collect::<Vec<_>>().into_iter().collect()
 }
 
 /// A lock that keeps others waiting, where there is to be one, and what is to be kept: only now, as
@@ -244,10 +228,14 @@ fn swap_off(file: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Takes a file out of use, if it is in use, and removes it, if it is there.
+/// Takes a file out of use, if it is in use, and removes it, if it is there, or a directory.
 fn remove_swap(file: &Path) -> Result<(), Failure> {
     swap_off(file)?;
-    remove(file, |file| fs::remove_file(file))
+    // One that is no directory is removed as a file, also a link to one.
+    remove(file, |file| match fs::symlink_metadata(file)?.is_dir() {
+        true => fs::remove_dir_all(file),
+        false => fs::remove_file(file),
+    })
 }
 
 /// Removes what is there. The kernel may have a use for a cgroup a moment longer, and a program
@@ -291,8 +279,9 @@ mod tests {
             remove_swap(&file).unwrap();
             assert!(!file.exists());
         }
+        make(&dir.join("input")).unwrap();
         for _ in 0..2 {
-            remove(&dir, |dir| fs::remove_dir(dir)).unwrap();
+            remove_swap(&dir).unwrap();
             assert!(!dir.exists());
         }
     }

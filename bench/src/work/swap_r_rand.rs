@@ -16,14 +16,12 @@ const WARM_UP: u64 = 2;
 /// takes as long as reading many pages.
 const TOLD_EVERY: u64 = 4;
 
-/// What to measure: how many reads, of all threads together.
-pub type Request = pool::Request<u64>;
-
 /// Nanoseconds of a read, with where the page came from if that was told.
-type Read = (Option<&'static str>, u64);
+type TimedRead = (Option<&'static str>, u64);
 
-/// Measures in this process, which does nothing else.
-pub fn measure_one(request: Request) -> Result<Sample, Failure> {
+/// Measures in this process, which does nothing else. `what` is how many reads, of all
+/// threads together.
+pub fn measure_one(request: pool::Request<u64>) -> Result<Sample, Failure> {
     let pool = request.pool()?;
     let pages = request.pages();
     let mut region = pool::map(&pool, request.bytes)?;
@@ -38,7 +36,7 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     run(pages / WARM_UP, 1);
     let (timed, counted) = Counted::during(&pool, || run(request.what, 1 << 32));
     pool::right(timed.results.iter().map(|(_, wrong)| wrong).sum())?;
-    let reads: Vec<Read> = timed.results.into_iter().flat_map(|(reads, _)| reads).collect();
+    let reads: Vec<TimedRead> = timed.results.into_iter().flat_map(|(reads, _)| reads).collect();
     told(&reads, timed.elapsed, &counted)
 }
 
@@ -53,7 +51,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// Reads pages at random, and times each read; how many pages were wrong.
-    fn read(&self, reads: u64, mut random: Random) -> (Vec<Read>, u64) {
+    fn read(&self, reads: u64, mut random: Random) -> (Vec<TimedRead>, u64) {
         let (mut found, mut wrong) = (Vec::with_capacity(reads as usize), 0);
         let words = self.region.as_slice::<u64>();
         for read in 0..reads {
@@ -93,7 +91,7 @@ const RATIOS: &[Ratio] = &[
 ];
 
 /// The figures of reads, with what a pool counted meanwhile.
-fn told(reads: &[Read], elapsed: Duration, counted: &Counted) -> Result<Sample, Failure> {
+fn told(reads: &[TimedRead], elapsed: Duration, counted: &Counted) -> Result<Sample, Failure> {
     if reads.is_empty() {
         fail!("nothing was read: ask for more --reads");
     }
