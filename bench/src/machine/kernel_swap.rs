@@ -70,6 +70,13 @@ pub fn path(path: &Path) -> Result<&str, Failure> {
     })
 }
 
+/// What a file of the kernel, or another, holds.
+pub fn read_file(file: &Path) -> Result<String, Failure> {
+    let text = fs::read_to_string(file);
+    let text = text.failing(format_args!("'{}' cannot be read", file.display()))?;
+    Ok(text.trim().to_owned())
+}
+
 /// What a command prints.
 pub fn command(name: &str, args: &[&str]) -> Result<String, Failure> {
     let output = Command::new(name).args(args).stdin(Stdio::null()).output();

@@ -11,7 +11,7 @@
 //! kernel's table of it until it is as it was, so that a second bench waits.
 
 use super::cgroup::Cgroup;
-use super::kernel_swap::{SWAPS, command, path, swaps};
+use super::kernel_swap::{SWAPS, command, path, read_file, swaps};
 use crate::measure::child::{self, NO_PROCESS};
 use crate::measure::*;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -157,7 +157,8 @@ pub fn run(what: &str) -> Result<(), Failure> {
 /// another may have changed that.
 fn begin(what: &PutBack) -> Result<(Option<File>, Values), Failure> {
     let lock = what.alone.then(|| lock(Path::new(SWAPS), PATIENCE_WITH_OTHERS)).transpose()?;
-    Ok((lock, what.keep.iter().map(|file| kept(file)).collect::<Result<_, _>>()?))
+    let kept = what.keep.iter().map(|file| Ok((file.clone(), read_file(file)?)));
+    Ok((lock, kept.collect::<Result<_, Failure>>()?))
 }
 
 /// Tries something again and again, for as long as patience lasts.
@@ -183,13 +184,6 @@ fn lock(file: &Path, patience: Duration) -> Result<File, Failure> {
     let busy = "another overspill-bench changes the kernel's swap: run one after the other";
     persistently(patience, Duration::from_millis(20), busy, || open.try_lock())?;
     Ok(open)
-}
-
-/// A file of the kernel, and what it holds now.
-fn kept(file: &Path) -> Result<(PathBuf, String), Failure> {
-    let value = fs::read_to_string(file);
-    let value = value.failing(format_args!("'{}' cannot be read", file.display()))?;
-    Ok((file.to_owned(), value.trim().to_owned()))
 }
 
 /// Waits until no command is at work on one of these any more: a mkswap(8) or swapon(8) outlives
@@ -329,9 +323,9 @@ mod tests {
     #[test]
     fn what_a_file_held_is_written_back() {
         let file = file("put-back-setting", "lzo\n");
-        let (kept, value) = kept(&file).unwrap();
+        let value = read_file(&file).unwrap();
         fs::write(&file, "lz4").unwrap();
-        write_back(&kept, &value, &[]).unwrap();
+        write_back(&file, &value, &[]).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "lzo");
         fs::remove_file(&file).unwrap();
     }

@@ -97,12 +97,10 @@ fn outcome(findings: &Findings, verdict: &Verdict, row: &Row, format: Format) ->
     let is_base = |other: &&Row| other.step == step && other.labels == row.labels;
     let base = findings.rows.iter().find(is_base).filter(|_| row.step != step)?;
     let above = figure.min > base.get(verdict.figure)?.max;
-    Some(format!("{}met: {}above {step} in every round", not(above), not(!above)))
-}
-
-/// "not", where it is not.
-fn not(it_is_not: bool) -> &'static str {
-    if it_is_not { "not " } else { "" }
+    Some(match above {
+        true => format!("not met: above {step} in every round"),
+        false => format!("met: not above {step} in every round"),
+    })
 }
 
 /// Whether a figure by itself reaches a goal.

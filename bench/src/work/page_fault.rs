@@ -55,10 +55,11 @@ fn of_kernel(len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Fail
     Ok(())
 }
 
-/// Measures in this process, which does nothing else.
+/// Measures in this process, which does nothing else, after one pass of every thread: the host of a
+/// virtual machine gives it memory, lists fill, stacks and tables are touched.
 pub fn measure_one(request: FirstWrites) -> Result<Sample, Failure> {
     let Some(settings) = &request.settings else {
-        warm_up(&request, &of_kernel)?;
+        passes(&request, &of_kernel, Duration::ZERO)?;
         return Ok(measure(&request, &of_kernel)?.1);
     };
     let touched = (request.threads * request.bytes) as u64;
@@ -67,17 +68,11 @@ pub fn measure_one(request: FirstWrites) -> Result<Sample, Failure> {
         borrower(pool::map(&pool, len as u64)?.as_mut_slice());
         Ok(())
     };
-    warm_up(&request, &of_pool)?;
+    passes(&request, &of_pool, Duration::ZERO)?;
     let (measured, counted) = Counted::during(&pool, || measure(&request, &of_pool));
     let (pages, mut sample) = measured?;
     add_counted(&mut sample, pages, &counted)?;
     Ok(sample)
-}
-
-/// One pass of every thread: the host of a virtual machine gives it memory, lists fill, stacks and
-/// tables are touched.
-fn warm_up(request: &FirstWrites, lend: Lend<'_>) -> Result<(), Failure> {
-    passes(request, lend, Duration::ZERO).map(drop)
 }
 
 /// Pages written, and the figures of that.

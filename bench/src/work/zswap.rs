@@ -120,8 +120,10 @@ fn access(
     let mut run = |accesses: u64, seed: u64| {
         let mut random = Random::new(seed);
         for access in 0..accesses {
-            let number =
-                if request.what.work.in_sequence() { access % count } else { random.below(count) };
+            let number = match request.what.work {
+                Work::BeyondInSequence => access % count,
+                _ => random.below(count),
+            };
             let page = &mut words[number as usize * WORDS..][..WORDS];
             if random.below(16) < writes_of_16 {
                 // A word that neither tells the page nor makes it compress worse.

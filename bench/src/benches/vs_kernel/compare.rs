@@ -49,7 +49,7 @@ pub fn compared(
             None => fail!("{size} is too little to tell anything: give --size {SIZE_MIN} or more"),
         }
     }
-    let began = Instant::now();
+    let until = rounds.is_none().then(|| Instant::now() + TIME_BY_DEFAULT);
     // All of it may be in memory at once, packed or not.
     memory_for(size, size.0 + size.0 / 4)?;
     let busy_before = host::load_average();
@@ -60,7 +60,7 @@ pub fn compared(
     let words = own.map_or(Vec::new(), |own| own.words.clone());
     let setup = Setup::new(sides, size, &programs, words)?;
     // 2. All of it, in turn.
-    let mut seen = Rounds::new(began, rounds, Ram::new(size, own.map(|own| own.memory)), left_out);
+    let mut seen = Rounds::new(until, Ram::new(size, own.map(|own| own.memory)), left_out);
     own.inspect(|own| seen.saw_alone(Program::Own, &own.native));
     let findings = ladder.measure(&cases, rounds, |case| seen.measure(&setup, case))?;
     // 3. What was found.

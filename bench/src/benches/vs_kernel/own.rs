@@ -15,7 +15,7 @@ use crate::model::*;
 use crate::work::vs_kernel::case::{Kind, Program, Setting, Task, Variant};
 use crate::work::vs_kernel::peer;
 use overspill::units::Bytes;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -36,9 +36,8 @@ pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
     let (words, memory) = (args.command.clone(), args.memory.unwrap_or(part));
     let own = Own { words, size, memory, native };
     let cases = plan(args, memory);
-    let (mut findings, seen) = compared(&LADDER, &args.sides, rounds, cases, Some(&own))?;
-    tell(&own, &seen, &mut findings);
-    Ok(findings)
+    let (findings, seen) = compared(&LADDER, &args.sides, rounds, cases, Some(&own))?;
+    Ok(told(&own, &seen, findings))
 }
 
 /// Whether all is there, before anything runs that may take long.
@@ -102,27 +101,24 @@ fn plan(args: &Args, memory: Bytes) -> Vec<Case<Kind>> {
 }
 
 /// Adds what is known of the command, and whether it always printed the same.
-fn tell(own: &Own, seen: &Rounds, findings: &mut Findings) {
+fn told(own: &Own, seen: &Rounds, findings: Findings) -> Findings {
     let same = seen.differ.is_empty();
-    let settings = findings.settings.as_object_mut().expect("settings have names");
-    settings.insert("command".to_owned(), json!(own.words));
-    settings.insert("memory_bytes".to_owned(), json!(own.memory.0));
-    settings.insert("same_output".to_owned(), Value::Bool(same));
-    let alone = seen.differ.iter().any(|case| case.starts_with("alone"));
-    let said = match (same, alone) {
-        (true, _) => "What it printed was the same in all runs.".to_owned(),
-        (false, true) => {
-            "WHAT IT PRINTED DIFFERS from run to run, also by itself: it tells nothing \
-                          of whether the others are right."
-                .to_owned()
-        }
-        (false, false) => {
-            let cases = seen.differ.iter().cloned().collect::<Vec<_>>().join("; ");
-            format!("WHAT IT PRINTED IS NOT WHAT IT PRINTS BY ITSELF: {cases}.")
-        }
+    let said = if same {
+        "What it printed was the same in all runs.".to_owned()
+    } else if seen.differ.iter().any(|case| case.starts_with("alone")) {
+        "WHAT IT PRINTED DIFFERS from run to run, also by itself: it tells nothing of whether the \
+         others are right."
+            .to_owned()
+    } else {
+        let cases = seen.differ.iter().cloned().collect::<Vec<_>>().join("; ");
+        format!("WHAT IT PRINTED IS NOT WHAT IT PRINTS BY ITSELF: {cases}.")
     };
+    let Own { words, memory, .. } = own;
+    let settings = json!({ "command": words, "memory_bytes": memory.0, "same_output": same });
+    let mut findings = findings.with(settings);
     findings.notes.insert(0, said);
-    findings.subject = format!("{} in {} beside the kernel's swap", own.words[0], own.memory);
+    findings.subject = format!("{} in {memory} beside the kernel's swap", words[0]);
+    findings
 }
 
 #[cfg(test)]

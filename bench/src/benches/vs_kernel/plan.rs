@@ -19,7 +19,7 @@ use std::time::Duration;
 pub const LIMIT: Duration = Duration::from_secs(30);
 const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
 /// Longest that a command of the user's may take by itself.
-pub const LIMIT_ALONE: Duration = Duration::from_secs(24 * 60 * 60);
+const LIMIT_ALONE: Duration = Duration::from_secs(24 * 60 * 60);
 /// How many times as long as with all the RAM that it takes a program may take besides.
 const LIMIT_OF_PROGRAMS: u32 = 40;
 
@@ -57,11 +57,13 @@ pub fn case(kind: Kind) -> Case<Kind> {
             ("alone".to_owned(), vec![("workload", json!(program.to_string()))])
         }
         Kind::Work(setting, step) => {
+            // Programs hold what they hold.
+            let contents = setting.packing.map(|packing| packing.to_string());
             let labels = vec![
                 ("workload", json!(setting.task.to_string())),
                 ("peer", json!(setting.peer.to_string())),
                 ("overcommit", json!(setting.overcommit)),
-                ("contents", json!(setting.contents())),
+                ("contents", json!(contents.unwrap_or_else(|| "its own".to_owned()))),
                 ("threads", json!(setting.threads)),
             ];
             (step.to_string(), labels)

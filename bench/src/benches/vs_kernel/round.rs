@@ -24,9 +24,8 @@ pub const LIMIT_AROUND: Duration = Duration::from_secs(180);
 
 /// What was seen so far.
 pub struct Rounds {
-    began: Instant,
-    /// How often all of it is measured, where the user says so.
-    rounds: Option<u32>,
+    /// When time is up, where the user does not say how often all of it is measured.
+    until: Option<Instant>,
     /// How much RAM each gets.
     pub ram: Ram,
     /// Why peers, programs and ways to run them were not measured, or not in some rounds.
@@ -43,14 +42,9 @@ pub struct Rounds {
 
 impl Rounds {
     /// At the beginning, when some things are known to be missing.
-    pub fn new(
-        began: Instant,
-        rounds: Option<u32>,
-        ram: Ram,
-        left_out: BTreeMap<String, String>,
-    ) -> Rounds {
+    pub fn new(until: Option<Instant>, ram: Ram, left_out: BTreeMap<String, String>) -> Rounds {
         let (failed, late, checksums, differ) = Default::default();
-        Rounds { began, rounds, ram, left_out, failed, late, checksums, differ }
+        Rounds { until, ram, left_out, failed, late, checksums, differ }
     }
 
     /// Takes note of a program that was measured by itself before.
@@ -64,10 +58,9 @@ impl Rounds {
     pub fn measure(&mut self, setup: &Setup<'_>, case: &Case<Kind>) -> Result<Sample, Failure> {
         // Of how long a command of the user's takes nothing was promised.
         let is_own = case.what.program() == Some(Program::Own);
-        let time_left = match self.rounds {
-            None if !is_own => TIME_BY_DEFAULT.saturating_sub(self.began.elapsed()),
-            _ => Duration::MAX,
-        };
+        let until = self.until.filter(|_| !is_own);
+        let time_left =
+            until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
         if time_left.is_zero() {
             self.late.insert(case.to_string());
             return Ok(Sample::new());

@@ -120,18 +120,6 @@ pub enum Variant {
     Library,
 }
 
-impl Variant {
-    /// Whether it is measured of a task beside a peer. A program is not in a process of the
-    /// library. What seals take is told of accesses, where there is a device on both sides.
-    pub fn does(self, task: Task, peer: Peer) -> bool {
-        match self {
-            Variant::Library => task.program().is_none(),
-            Variant::OverspillUnsealed => task.program().is_none() && peer == Peer::File,
-            _ => true,
-        }
-    }
-}
-
 named!(Peer, Variant);
 
 impl fmt::Display for Program {
@@ -157,15 +145,16 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The work by these, as far as it is measured of them.
+    /// The work by these, as far as it is measured of them. A program is not in a process of the
+    /// library. What seals take is told of accesses, where there is a device on both sides.
     pub fn by(self, all: &[Variant]) -> impl Iterator<Item = Kind> {
-        let does = all.iter().filter(move |variant| variant.does(self.task, self.peer));
-        does.map(move |variant| Kind::Work(self, *variant))
-    }
-
-    /// What pages hold, for people.
-    pub fn contents(&self) -> String {
-        self.packing.map_or_else(|| "its own".to_owned(), |packing| packing.to_string())
+        let accesses = self.task.program().is_none();
+        let does = move |variant: &&Variant| match variant {
+            Variant::Library => accesses,
+            Variant::OverspillUnsealed => accesses && self.peer == Peer::File,
+            _ => true,
+        };
+        all.iter().filter(does).map(move |variant| Kind::Work(self, *variant))
     }
 }
 

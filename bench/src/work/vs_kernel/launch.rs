@@ -12,7 +12,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// How often RAM is looked at while the program runs.
@@ -60,37 +60,31 @@ pub fn run(
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let late = AtomicBool::new(false);
     let mut shares = Shares::new();
-    let mut look = || {
-        also();
-        cgroup.inspect(|cgroup| shares.look(cgroup));
-    };
     // A group that has ended already needs no end.
     let end = || _ = kill_process_group(group, Signal::KILL);
-    let (ended, watch) = mpsc::channel::<()>();
+    let look = || {
+        also();
+        cgroup.inspect(|cgroup| shares.look(cgroup));
+        if began.elapsed() > request.limit && !late.swap(true, Relaxed) {
+            end();
+        }
+    };
     let client = request.program.as_ref().and_then(|job| job.client.as_ref());
-    let (status, elapsed, printed, said, served) = std::thread::scope(|scope| {
-        let late = &late;
-        let printed = scope.spawn(|| Printed::of(stdout));
-        let said = scope.spawn(|| Printed::of(stderr));
-        scope.spawn(move || {
-            now_and_then(&watch, || {
-                look();
-                if began.elapsed() > request.limit && !late.swap(true, Relaxed) {
-                    end();
-                }
+    let (status, elapsed, printed, said, served) = watched(look, || {
+        std::thread::scope(|scope| {
+            let printed = scope.spawn(|| Printed::of(stdout));
+            let said = scope.spawn(|| Printed::of(stderr));
+            let client = client.map(|client| {
+                // Without its client it has no end.
+                scope.spawn(move || served(client, group).inspect_err(|_| end()))
             });
-        });
-        let client = client.map(|client| {
-            // Without its client it has no end.
-            scope.spawn(move || served(client, group).inspect_err(|_| end()))
-        });
-        let status = child.wait();
-        let elapsed = began.elapsed();
-        drop(ended);
-        let served = client.map(|client| client.join().expect("no client panics")).transpose();
-        let [printed, said] =
-            [printed, said].map(|thread| thread.join().expect("no reader panics"));
-        (status, elapsed, printed, said, served)
+            let status = child.wait();
+            let elapsed = began.elapsed();
+            let served = client.map(|client| client.join().expect("no client panics")).transpose();
+            let [printed, said] =
+                [printed, said].map(|thread| thread.join().expect("no reader panics"));
+            (status, elapsed, printed, said, served)
+        })
     });
     if late.into_inner() {
         fail!("it did not end within {} s", request.limit.as_secs());
@@ -171,11 +165,19 @@ impl Peak {
     }
 }
 
-/// Calls `look` now and then, until the other side of `ended` is dropped.
-pub fn now_and_then(ended: &Receiver<()>, mut look: impl FnMut()) {
-    while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-        look();
-    }
+/// Does something, and calls `look` now and then meanwhile.
+pub fn watched<T>(mut look: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
+    let (ended, watch) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while watch.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                look();
+            }
+        });
+        let done = work();
+        drop(ended);
+        done
+    })
 }
 
 fn of_program(elapsed: Duration, used: Usage, printed: &Printed, served: Option<Served>) -> Sample {

@@ -9,9 +9,7 @@ use overspill::units::{Bytes, PAGE_SIZE};
 use overspill_bench::workload;
 use serde_json::Value;
 use std::ffi::OsString;
-use std::fs;
 use std::path::Path;
-use std::sync::mpsc;
 
 /// Runs the program under the command, with these options of its device.
 pub fn run(request: &Measurement, fault: &str, options: &str) -> Result<Sample, Failure> {
@@ -19,9 +17,8 @@ pub fn run(request: &Measurement, fault: &str, options: &str) -> Result<Sample, 
     let words = words(request, fault, options, &stats);
     launch::counted(request, &words, vec![stats.clone()], |sample| {
         // What overspill says of it.
-        let text = fs::read_to_string(&stats)
-            .failing(format_args!("'{}' cannot be read", stats.display()))?;
-        let stats: Value = serde_json::from_str(&text).failing("the statistics are no JSON")?;
+        let stats: Value =
+            serde_json::from_str(&read_file(&stats)?).failing("the statistics are no JSON")?;
         let processes = stats["processes"].as_array().cloned().unwrap_or_default();
         let count =
             |name: &str| processes.iter().filter_map(|one| one["counters"][name].as_u64()).sum();
@@ -51,31 +48,16 @@ fn words(request: &Measurement, fault: &str, options: &str, stats: &Path) -> Vec
 /// Does the accesses in this process, with a cgroup around it to see what it takes.
 pub fn library(request: &Measurement) -> Result<Sample, Failure> {
     let cgroup = counting();
-    put_back::around(&PutBack::cgroup(cgroup.as_ref()), |_| {
-        let measure = || watched(cgroup.as_ref(), || accesses(request));
-        cgroup.as_ref().map_or_else(measure, |cgroup| cgroup.inside(NO_LIMIT, measure))
-    })
-}
-
-/// Does something with an eye on what a cgroup takes meanwhile.
-fn watched(
-    cgroup: Option<&Cgroup>,
-    work: impl FnOnce() -> Result<Sample, Failure>,
-) -> Result<Sample, Failure> {
-    let (ended, watch) = mpsc::channel::<()>();
-    std::thread::scope(|scope| {
-        let looker = scope.spawn(move || {
-            let mut peak = Peak::default();
-            launch::now_and_then(&watch, || peak.look(cgroup));
-            peak
-        });
-        let sample = work();
-        drop(ended);
-        let peak = looker.join().expect("who looks at a cgroup does not panic");
-        sample.map(|mut sample| {
-            peak.tell(&mut sample);
-            sample
-        })
+    let cgroup = cgroup.as_ref();
+    put_back::around(&PutBack::cgroup(cgroup), |_| {
+        let mut peak = Peak::default();
+        let mut measure = || launch::watched(|| peak.look(cgroup), || accesses(request));
+        let mut sample = match cgroup {
+            Some(cgroup) => cgroup.inside(NO_LIMIT, measure)?,
+            None => measure()?,
+        };
+        peak.tell(&mut sample);
+        Ok(sample)
     })
 }
 

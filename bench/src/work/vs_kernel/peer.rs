@@ -52,7 +52,7 @@ pub fn measure(request: &Measurement, peer: Peer) -> Result<Sample, Failure> {
     let mut what = PutBack { alone: true, ..PutBack::cgroup(Some(&cgroup)) };
     let swap = match peer {
         Peer::Zram => {
-            let number = read("/sys/class/zram-control/hot_add")?;
+            let number = read_file(&Path::new(ZRAM_CONTROL).join("hot_add"))?;
             let device = PathBuf::from(format!("/dev/zram{number}"));
             what.devices.push(device.clone());
             what.writes.push((Path::new(ZRAM_CONTROL).join("hot_remove"), number));
@@ -115,7 +115,7 @@ fn run(
 ) -> Result<Sample, Failure> {
     let before = swapped(peer);
     let same_codec =
-        peer != Peer::Zswap || self::read(&format!("{ZSWAP}/compressor"))? == COMPRESSOR;
+        peer != Peer::Zswap || read_file(&Path::new(ZSWAP).join("compressor"))? == COMPRESSOR;
     cgroup.make(request.memory)?;
     let mut pool = CompressedPool::default();
     let mut sample = launch::run(request, &[], Some(cgroup), guard, || pool.look(peer, swap))?;
@@ -179,11 +179,6 @@ fn swapped(peer: Peer) -> [u64; 3] {
     let disk = |name: &str| if peer == Peer::Zram { 0 } else { pages(name) * PAGE_SIZE as u64 };
     // The kernel counts pages of its zswap apart from those of devices, and zram is a device.
     [disk("pswpout "), disk("pswpin "), pages("pswpin ") + pages("zswpin ")]
-}
-
-fn read(file: &str) -> Result<String, Failure> {
-    let text = fs::read_to_string(file);
-    text.map(|text| text.trim().to_owned()).failing(format_args!("'{file}' cannot be read"))
 }
 
 fn write(file: &Path, value: &str) -> Result<(), Failure> {
