@@ -105,9 +105,11 @@ pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
     let patterns = chosen(&args.traces);
     let device: SwapDevice = RAM.parse().expect("it is the default of other benches");
     let device = device.spec(Bytes(DEVICE * args.size.0));
-    // 1. The engine, in rounds.
-    let engine = plan(&patterns);
-    let measured = crate::measure::rounds(&engine, rounds, |case| {
+    let cases = plan(&patterns);
+    let mut series = crate::measure::rounds(&cases, rounds, |case| {
+        if let Some(policy) = policy(case) {
+            return Ok(simulate(case.what, args.size.pages() as u32, policy));
+        }
         let request = pool::Request {
             settings: LADDER.settings_of(case),
             threads: 1,
@@ -119,36 +121,23 @@ pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
         // A page of the budget is accessed many times.
         LADDER.ask(&request, 20 * args.size.pages())
     })?;
-    // 2. The policies, once each: they miss the same each time. All of it trace by trace.
-    let mut found = simulated(&patterns, args.size.pages() as u32);
-    found.extend(engine.into_iter().zip(measured));
-    found.sort_by_key(|(case, _)| case.what);
-    let (cases, series): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    // What policies miss is the same each time, and told once.
+    let simulated = cases.iter().zip(&mut series).filter(|(case, _)| policy(case).is_some());
+    simulated.for_each(|(_, series)| series.truncate(1));
     let own = json!({ "pinned": false, "size_bytes": args.size.0, "device": device });
     Ok(LADDER.found(&cases, series).with(own))
 }
 
-fn steps() -> impl Iterator<Item = &'static Step> {
-    LADDER.steps.iter().filter(|step| step.settings.is_some())
+/// The policy that is simulated in a case, if it is not the engine's.
+fn policy(case: &Case<Pattern>) -> Option<Policy> {
+    POLICIES.iter().find(|(step, _)| *step == case.step).map(|(_, policy)| *policy)
 }
 
-fn case(pattern: Pattern, step: &Step) -> Case<Pattern> {
-    Ladder::case(step, vec![("trace", json!(pattern.to_string()))], pattern)
-}
-
-/// What is measured: the engine with each pattern.
+/// The cases in the order of their rows: trace by trace.
 fn plan(patterns: &[Pattern]) -> Vec<Case<Pattern>> {
-    patterns.iter().flat_map(|&pattern| steps().map(move |step| case(pattern, step))).collect()
-}
-
-/// What each policy misses with each pattern.
-fn simulated(patterns: &[Pattern], frames: u32) -> Vec<(Case<Pattern>, Series)> {
-    let of = |&pattern: &Pattern| {
-        POLICIES.map(|(name, policy)| {
-            let step = LADDER.step(name).expect("each policy is a step");
-            (case(pattern, step), vec![simulate(pattern, frames, policy)])
-        })
-    };
+    let labels = |pattern: Pattern| vec![("trace", json!(pattern.to_string()))];
+    let case = |pattern, step| Ladder::case(step, labels(pattern), pattern);
+    let of = |&pattern: &Pattern| LADDER.steps.iter().map(move |step| case(pattern, step));
     patterns.iter().flat_map(of).collect()
 }
 
@@ -165,8 +154,10 @@ mod tests {
 
     #[test]
     fn lru_is_the_measure_of_each_trace() {
-        let found = simulated(&[Pattern::HotScan, Pattern::Loop], 256);
-        let (cases, series): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        let mut cases = plan(&[Pattern::HotScan, Pattern::Loop]);
+        cases.retain(|case| policy(case).is_some());
+        let simulated = |case: &Case<Pattern>| simulate(case.what, 256, policy(case).unwrap());
+        let series = cases.iter().map(|case| vec![simulated(case)]).collect();
         let rows = LADDER.found(&cases, series).rows;
         let figure = |at: usize, name: &str| rows[at].get(name).unwrap().median;
         // First those of the scan: FIFO, LRU, the optimum.

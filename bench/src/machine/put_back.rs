@@ -213,10 +213,9 @@ fn is_an_argument(file: &Path) -> bool {
 /// Takes a file or device out of use, if it is in use. The kernel refuses that while it is still
 /// about to come into use.
 fn swap_off(file: &Path) -> Result<(), Failure> {
-    let file_as_text = path(file)?;
     persistently(PATIENCE, Duration::from_millis(100), "swap space stays in use", || {
         if swaps().iter().any(|(used, ..)| used == file) {
-            command("swapoff", &[file_as_text])?;
+            command("swapoff", &[path(file)?])?;
         }
         Ok::<_, Failure>(())
     })
