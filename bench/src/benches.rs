@@ -1,5 +1,5 @@
 //! The benches, a module each. Each declares a [`crate::model::declare::Ladder`], and has `Args`
-//! (its options, with [`common::Common`] among them) and `run`, which plans, has everything
+//! (its options besides [`common::Common`]) and `run`, which plans, has everything
 //! measured, each time in a process of its own, and returns [`crate::model::findings::Findings`].
 
 pub mod codecs;
@@ -20,7 +20,7 @@ mod tests {
     use crate::model::declare::{Base, Goal, Ladder};
     use overspill::config::Config;
 
-    const ALL: [&Ladder; 11] = [
+    const ALL: [&Ladder; 10] = [
         &codecs::LADDER,
         &job::LADDER,
         &page_fault::LADDER,
@@ -29,7 +29,6 @@ mod tests {
         &swap_w_seq::LADDER,
         &swapoff::LADDER,
         &vs_kernel::LADDER,
-        &vs_kernel::OWN,
         &working_set::LADDER,
         &zswap::LADDER,
     ];

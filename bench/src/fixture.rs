@@ -6,7 +6,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 
 #[derive(Parser)]
-struct Line<A: clap::Args> {
+struct CommandLine<A: clap::Args> {
     #[command(flatten)]
     args: A,
 }
@@ -14,7 +14,7 @@ struct Line<A: clap::Args> {
 /// The options of a bench as a command line gives them, without its name.
 pub fn parse<A: clap::Args>(line: &str) -> Result<A, clap::Error> {
     let words = ["bench"].into_iter().chain(line.split_whitespace());
-    Line::try_parse_from(words).map(|line| line.args)
+    CommandLine::try_parse_from(words).map(|line| line.args)
 }
 
 /// Those of a command line that is right.

@@ -6,9 +6,9 @@ pub mod put_back;
 mod swap_device;
 mod swap_dir;
 
-pub use cgroup::{Cgroup, Hierarchy};
+pub use cgroup::Cgroup;
 pub use kernel_swap::{
-    MOUNTS, NO_LIMIT, PROCESS_BYTES, command, counting, path, swap_on, swaps, use_as_swap,
+    NO_LIMIT, PROCESS_BYTES, command, counting, path, read_file, swap_on, swaps, use_as_swap,
 };
 pub use put_back::{Guard, PutBack};
 pub use swap_device::{RAM, SwapDevice};

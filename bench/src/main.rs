@@ -30,6 +30,7 @@ mod model;
 mod render;
 mod work;
 
+use benches::common::Common;
 use benches::*;
 use clap::{Parser, Subcommand};
 use machine::put_back;
@@ -54,33 +55,43 @@ macro_rules! benches {
     ($($(#[$about:meta])* $command:ident($bench:ident $(, $measure:path)?);)*) => {
         #[derive(Debug, Subcommand)]
         enum Command {
-            $($(#[$about])* $command($bench::Args),)*
+            $(
+                $(#[$about])*
+                $command {
+                    #[command(flatten)]
+                    common: Common,
+                    #[command(flatten)]
+                    args: $bench::Args,
+                },
+            )*
             /// One measurement, in the process that a bench starts for it
             #[command(hide = true)]
-            MeasureOne(child::Args),
+            MeasureOne(child::Asked),
             /// Waits until a measurement of the kernel has ended, and puts back what it changed
             #[command(hide = true)]
-            PutBack(put_back::Args),
+            PutBack {
+                /// What is to be put back, as JSON
+                what: String,
+            },
         }
 
         fn run(command: &Command) -> Result<(), Failure> {
             match command {
-                $(Command::$command(args) => {
-                    let common::Common { json, plot, .. } = &args.common;
+                $(Command::$command { common: Common { rounds, json, plot }, args } => {
                     let plot = plot.as_deref().map(|path| OutFile::open("drawing", path));
                     let plot = plot.transpose()?;
-                    render::print(&$bench::run(args)?, *json, plot)
+                    render::print(&$bench::run(args, *rounds)?, *json, plot)
                 })*
-                Command::MeasureOne(args) => measure_one(args),
-                Command::PutBack(args) => put_back::run(args),
+                Command::MeasureOne(asked) => measure_one(asked),
+                Command::PutBack { what } => put_back::run(what),
             }
         }
 
-        fn measure_one(args: &child::Args) -> Result<(), Failure> {
-            $($(if args.bench == $bench::LADDER.bench {
-                return child::answer(args, $measure);
+        fn measure_one(asked: &child::Asked) -> Result<(), Failure> {
+            $($(if asked.bench == $bench::LADDER.bench {
+                return child::answer(asked, $measure);
             })?)*
-            Err(Failure::new(format!("there is no bench '{}'", args.bench)))
+            Err(Failure::new(format!("there is no bench '{}'", asked.bench)))
         }
     };
 }

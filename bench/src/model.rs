@@ -9,7 +9,7 @@ pub mod format;
 pub mod ladder;
 pub mod row;
 
-pub use declare::*;
+pub use declare::{Goal::*, How::*, Rows::*, *};
 pub use findings::Findings;
 pub use format::*;
 pub use ladder::*;

@@ -17,9 +17,9 @@ pub fn print(findings: &Findings, as_json: bool, plot: Option<OutFile>) -> Resul
     let text = if as_json {
         json::text(findings)?
     } else {
-        let tables = findings.ladder.tables.iter();
-        let tables: String = tables.map(|table| table::text(findings, table) + "\n").collect();
-        tables + &verdict::text(findings)
+        let tables = findings.ladder.tables.iter().map(|table| table::text(findings, table));
+        let parts = tables.chain([verdict::text(findings)]).filter(|text| !text.is_empty());
+        parts.collect::<Vec<_>>().join("\n")
     };
     write_line(&text)?;
     findings.failed.clone().map_or(Ok(()), Err)

@@ -27,7 +27,6 @@ const SPARSE_WORDS: usize = 116;
 
 /// What is done.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Workload {
     /// Fresh memory is written, page after page
     SeqWrite,
@@ -49,19 +48,15 @@ crate::named!(Workload);
 pub enum Packing {
     /// Random bytes: not at all
     #[value(name = "1")]
-    #[serde(rename = "1")]
     None,
     /// Random bytes in every fourth page, 2.5:1 in the others: 1.8:1
     #[value(name = "1.8")]
-    #[serde(rename = "1.8")]
     Mixed,
     /// What heaps of programs hold: 2.5:1
     #[value(name = "2.5")]
-    #[serde(rename = "2.5")]
     Heap,
     /// Pages that are mostly zeros: 10:1
     #[value(name = "10")]
-    #[serde(rename = "10")]
     Sparse,
 }
 

@@ -220,6 +220,25 @@ fn a_program_is_told_beside_its_peer_and_on_a_page_that_needs_nothing_else() {
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is left behind");
 }
 
+#[test]
+fn a_program_with_a_client_is_told_by_what_the_client_saw() {
+    let (_room, dir) = room("vs-kernel-client");
+    let args = "--size 32M --overcommit 2 --rounds 1 --workload redis --peer file --steps peer";
+    let Some(text) = compared(&format!("{args} --json"), &dir) else { return };
+    let value = json(&text);
+    if let Some(why) = value["settings"]["left_out"].as_object().unwrap().values().next() {
+        return skipped(&why.to_string());
+    }
+    let rows = &rows(&value)[1..];
+    assert_eq!(names(rows, &["workload"]), ["redis alone", "redis peer"]);
+    for row in rows {
+        positive(row, &["elapsed_s", "cpu_s", "p50_ns"]);
+        assert!(figure(row, "p99_ns") >= figure(row, "p50_ns"), "{row}");
+        assert!(find(row, "checksum").is_none(), "{row}");
+    }
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is left behind");
+}
+
 /// A command of Python that goes through some 75 MiB in sequence: what is accessed at random the
 /// kernel may end for want of memory.
 const GOES_THROUGH: &str = "\

@@ -40,7 +40,7 @@ fn a_mistake_on_the_command_line_is_status_2() {
         ("swapoff", "--size much", "much"),
         ("swapoff", "--rounds 0", "0"),
         ("swapoff", "--load-device ram,latency=soon", "soon"),
-        ("job", "--workload sort", "give some of these: busy-2, busy-8, "),
+        ("job", "--workload sort", "give all, or of these: busy-2, busy-8, "),
         ("vs-kernel", "--workload never", "give all, accesses, programs, or of these: seq-write, "),
         ("vs-kernel", "--peer nothing", "give all, or of these: zram, zswap, file"),
         ("vs-kernel", "--overcommit 0", "0"),

@@ -2,7 +2,6 @@
 //!
 //! One thread packs pages of each kind of contents, then unpacks them ([`crate::work::codecs`]).
 
-use super::common::Common;
 use crate::measure::*;
 use crate::model::*;
 use crate::work::codecs;
@@ -30,29 +29,22 @@ pub static LADDER: Ladder = Ladder {
         ],
     }],
     comparisons: &[
-        compare("compress_of_lz4", How::Times, "compress_ns_per_page", Base::Step("lz4")),
-        compare("decompress_of_lz4", How::Times, "decompress_ns_per_page", Base::Step("lz4")),
+        compare("compress_of_lz4", Times, "compress_ns_per_page", Base::Step("lz4")),
+        compare("decompress_of_lz4", Times, "decompress_ns_per_page", Base::Step("lz4")),
     ],
     verdicts: &[
-        verdict(&[], "compress_of_lz4", "times LZ4's time to pack", Goal::Told).of(HEAP),
-        verdict(&[], "decompress_of_lz4", "times LZ4's time to unpack", Goal::Told).of(HEAP),
-        verdict(
-            &["lz4"],
-            "compress_ns_per_page",
-            "ns to see that a page does not shrink",
-            Goal::Told,
-        )
-        .of(Rows::With(&[("contents", "random")])),
+        told(HEAP, &[], "compress_of_lz4", "times LZ4's time to pack"),
+        told(HEAP, &[], "decompress_of_lz4", "times LZ4's time to unpack"),
+        told(RANDOM, &["lz4"], "compress_ns_per_page", "ns to see that a page does not shrink"),
     ],
     charts: &[chart("How far pages are packed", "ratio", "times")],
     ..Ladder::NONE
 };
-const HEAP: Rows = Rows::With(&[("contents", "heap")]);
+const HEAP: Rows = With(&[("contents", "heap")]);
+const RANDOM: Rows = With(&[("contents", "random")]);
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// Codecs to measure: `none`, `lz4`, `zstd` or `zstd:LEVEL`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = CODECS)]
     codecs: Vec<Codec>,
@@ -64,19 +56,18 @@ pub struct Args {
     size: Bytes,
 }
 
-pub fn run(args: &Args) -> Result<Findings, Failure> {
+pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
     let cases = plan(args);
     let pages = args.size.pages();
     if pages == 0 {
         fail!("there is no page in a --size of {}: give 4K or more", args.size);
     }
-    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
+    let findings = LADDER.measure(&cases, rounds, |case| {
         let (codec, contents) = case.what;
         threads::alone(|| codecs::measure(codec, contents, pages))
     })?;
-    let settings =
-        json!({ "rounds": rounds, "size_bytes": args.size.0, "threads": 1, "pinned": true });
-    Ok(Findings::new(&LADDER, settings, rows))
+    // There is no engine.
+    Ok(findings.with(json!({ "size_bytes": args.size.0, "threads": 1, "delivery": null })))
 }
 
 /// The cases in the order of their rows.

@@ -1,4 +1,4 @@
-//! Options that benches have in common.
+//! Options that benches have in common: [`Common`] all of them, [`Device`] some.
 
 use crate::machine::*;
 use overspill::units::Bytes;

@@ -4,8 +4,7 @@
 //! kernel's zram, and with overspill, on the same RAM. Two rows are about what a process costs, and
 //! have more memory than they take.
 
-use super::common::Common;
-use super::vs_kernel::{self, Sides};
+use super::vs_kernel::{self, Meant, Sides, meant};
 use crate::measure::*;
 use crate::model::*;
 use crate::work::vs_kernel::case::{Kind, Peer, Program, Setting, Task};
@@ -17,10 +16,6 @@ const OVERCOMMIT: u32 = 2;
 
 /// Who is judged: the way that `overspill run` takes by default, or the other.
 const RUN: &[&str] = &["overspill-signal", "overspill-thread"];
-
-const fn told(figure: &'static str, says: &'static str) -> Verdict {
-    verdict(RUN, figure, says, Goal::Told)
-}
 
 pub static LADDER: Ladder = Ladder {
     bench: "job",
@@ -53,13 +48,13 @@ pub static LADDER: Ladder = Ladder {
         },
     ],
     comparisons: &[
-        compare("ratio", How::Times, "elapsed_s", Base::Step("peer")),
-        compare("native_ratio", How::Times, "elapsed_s", Base::Step("alone")),
+        compare("ratio", Times, "elapsed_s", Base::Step("peer")),
+        compare("native_ratio", Times, "elapsed_s", Base::Step("alone")),
     ],
     verdicts: &[
-        verdict(RUN, "ratio", "time, of zram's", Goal::AtMost(0.80)),
-        told("native_ratio", "time, of native"),
-        told("share_spread", "spread of shares"),
+        verdict(All, RUN, "ratio", "time, of zram's", AtMost(0.80)),
+        told(All, RUN, "native_ratio", "time, of native"),
+        told(All, RUN, "share_spread", "spread of shares"),
     ],
     charts: &[chart("Processes of one job", "elapsed_s", "seconds, lower is better")],
     ..Ladder::NONE
@@ -67,46 +62,31 @@ pub static LADDER: Ladder = Ladder {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    pub common: Common,
-    /// What the processes do [default: all]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = job)]
-    workload: Vec<Program>,
+    /// What the processes do
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
+    #[arg(value_parser = jobs)]
+    workload: Vec<Meant<Program>>,
     #[command(flatten)]
     sides: Sides,
 }
 
-/// A job by its name.
-fn job(word: &str) -> Result<Program, String> {
-    let jobs = Program::value_variants().iter().filter(|program| program.is_job());
-    let found = jobs.clone().find(|job| job.to_string() == word);
-    found.copied().ok_or_else(|| {
-        let names: Vec<String> = jobs.map(Program::to_string).collect();
-        format!("give some of these: {}", names.join(", "))
-    })
+fn jobs(word: &str) -> Result<Vec<Program>, String> {
+    let all = Program::value_variants().iter().copied().filter(|program| program.is_job());
+    meant(all, "all", |job| word == "all" || word == job.to_string())
 }
 
-pub fn run(args: &Args) -> Result<Findings, Failure> {
-    let (findings, _) = vs_kernel::compared(vs_kernel::Compared {
-        ladder: &LADDER,
-        sides: &args.sides,
-        size: args.sides.size(),
-        rounds: args.common.rounds,
-        cases: plan(args),
-        own: None,
-    })?;
-    Ok(findings)
+pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
+    Ok(vs_kernel::compared(&LADDER, &args.sides, rounds, plan(args), None)?.0)
 }
 
 /// Each job natively, then with zram and with overspill.
 fn plan(args: &Args) -> Vec<Case<Kind>> {
-    let jobs = chosen(&args.workload).into_iter().filter(|program| program.is_job());
-    let kinds = jobs.flat_map(|job| {
+    let steps = args.sides.steps();
+    let kinds = in_order(args.workload.concat()).into_iter().flat_map(|job| {
         let overcommit = if job.least(1) > 0 { 1 } else { OVERCOMMIT };
         let (task, peer) = (Task::Program(job), Peer::Zram);
         let setting = Setting { task, peer, overcommit, packing: None, threads: 1 };
-        let steps = args.sides.steps().into_iter().filter(move |step| step.does(task, peer));
-        [Kind::Alone(job)].into_iter().chain(steps.map(move |step| Kind::Work(setting, step)))
+        [Kind::Alone(job)].into_iter().chain(setting.by(&steps))
     });
     let labels = |kind: &Kind| vec![("workload", json!(kind.program().map(|job| job.to_string())))];
     kinds.map(|kind| Case { labels: labels(&kind), ..vs_kernel::case(kind) }).collect()
@@ -116,7 +96,7 @@ fn plan(args: &Args) -> Vec<Case<Kind>> {
 mod tests {
     use super::*;
     use crate::fixture::{args, parse};
-    use crate::work::vs_kernel::case::Step;
+    use crate::work::vs_kernel::case::Variant;
 
     #[test]
     fn each_job_is_measured_natively_and_beside_zram() {
@@ -131,7 +111,7 @@ mod tests {
     #[test]
     fn busy_processes_have_half_of_what_they_need_and_others_more_than_they_take() {
         let overcommit = |case: &Case<Kind>| match case.what {
-            Kind::Work(setting, Step::Peer) => Some(setting.overcommit),
+            Kind::Work(setting, Variant::Peer) => Some(setting.overcommit),
             _ => None,
         };
         let all: Vec<u32> = plan(&args("")).iter().filter_map(overcommit).collect();

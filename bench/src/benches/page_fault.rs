@@ -5,10 +5,9 @@
 //! kernel's own anonymous memory ([`crate::work::page_fault`]). Nothing is ever evicted: the budget
 //! is larger than what is touched.
 
-use super::common::Common;
 use crate::measure::*;
 use crate::model::*;
-use crate::work::page_fault::{MEASURED, Request};
+use crate::work::page_fault::{FirstWrites, MEASURED};
 use overspill::units::{Bytes, PAGE_SIZE};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -22,9 +21,10 @@ const TOTAL_BY_DEFAULT: u64 = 256 << 20;
 const RAM_SHARE: u64 = 2;
 
 /// Where locks are contended most.
-const fn most(step: &'static [&'static str], figure: &'static str, says: &'static str) -> Verdict {
-    verdict(step, figure, says, Goal::Told).of(Rows::Most("threads"))
-}
+const MOST: Rows = Most("threads");
+const NO_PERCPU: Base = Base::Step("no-percpu");
+const FOLIOS: &[&str] = &["folios"];
+const PICK: &[&str] = &["pick-outside"];
 
 pub static LADDER: Ladder = Ladder {
     bench: "page-fault",
@@ -59,42 +59,23 @@ pub static LADDER: Ladder = Ladder {
         ],
     }],
     comparisons: &[
-        compare("ratio_to_kernel", How::Times, "faults_per_s", Base::Step("kernel")),
-        compare("cpu_ratio_to_kernel", How::Times, "cpu_ns_per_page", Base::Step("kernel")),
-        compare(
-            "zone_locks_fewer_than_no_percpu",
-            How::TimesLess,
-            "zone_locks_per_1000",
-            Base::Step("no-percpu"),
-        ),
-        compare("gain_over_pick_inside", How::More, "faults_per_s", Base::From),
-        compare(
-            "free_hold_ratio_to_pick_inside",
-            How::Times,
-            "zone_free_hold_ns_per_frame",
-            Base::From,
-        ),
+        compare("ratio_to_kernel", Times, "faults_per_s", Base::Step("kernel")),
+        compare("cpu_ratio_to_kernel", Times, "cpu_ns_per_page", Base::Step("kernel")),
+        compare("zone_locks_fewer_than_no_percpu", TimesLess, "zone_locks_per_1000", NO_PERCPU),
+        compare("gain_over_pick_inside", More, "faults_per_s", Base::From),
+        compare("free_hold_ratio_to_pick_inside", Times, "zone_free_hold_ns_per_frame", Base::From),
     ],
     verdicts: &[
-        most(&["folios"], "ratio_to_kernel", "times the kernel's pages a second"),
-        most(&["folios"], "cpu_ratio_to_kernel", "times the kernel's processor time a page"),
-        most(
-            &["pick-outside"],
+        told(MOST, FOLIOS, "ratio_to_kernel", "times the kernel's pages a second"),
+        told(MOST, FOLIOS, "cpu_ratio_to_kernel", "times the kernel's processor time a page"),
+        told(
+            MOST,
+            PICK,
             "zone_locks_fewer_than_no_percpu",
-            "times fewer zone locks than without lists",
+            "times fewer zone locks than no-percpu",
         ),
-        verdict(
-            &["pick-outside"],
-            "gain_over_pick_inside",
-            "pages a second over pick-inside",
-            Goal::Gain,
-        )
-        .of(Rows::Most("threads")),
-        most(
-            &["pick-outside"],
-            "free_hold_ratio_to_pick_inside",
-            "times the hold a freed frame of pick-inside",
-        ),
+        verdict(MOST, PICK, "gain_over_pick_inside", "pages a second over pick-inside", Gain),
+        told(MOST, PICK, "free_hold_ratio_to_pick_inside", "times the hold a freed frame of it"),
     ],
     charts: &[chart("First writes to pages", "faults_per_s", "pages a second")],
     origin: "will-it-scale page_fault1 on four machines, all processors busy, \
@@ -104,8 +85,6 @@ pub static LADDER: Ladder = Ladder {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// Numbers of threads to measure with
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,32")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -122,27 +101,25 @@ pub struct Args {
     unpinned: bool,
 }
 
-pub fn run(args: &Args) -> Result<Findings, Failure> {
-    let steps = LADDER.chosen(&args.steps);
-    let cases = Ladder::with_threads(&steps, &args.threads);
+pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
+    let cases = LADDER.with_threads(&args.steps, &args.threads);
     let sizes = sizes(args, host::available_bytes());
-    let measured = LADDER.measure(&cases, args.common.rounds, |case| {
+    let findings = LADDER.measure(&cases, rounds, |case| {
         let (threads, bytes) = (case.what, sizes[&case.what]);
         let settings = LADDER.step(&case.step).and_then(|step| LADDER.settings(step));
-        let request = Request { settings, threads, bytes, pinned: !args.unpinned };
+        let request = FirstWrites { settings, threads, bytes, pinned: !args.unpinned };
         LADDER.ask(&request, (threads * bytes / PAGE_SIZE) as u64)
     })?;
     let smaller = smaller(args, &sizes);
     let own = json!({
-        "threads": Ladder::threads(&cases),
+        "threads": args.threads,
         "size_bytes": wanted(args),
         "size_bytes_by_threads": by_name(sizes),
         "sizes_scaled_down": !smaller.is_empty(),
         "measured_ms": MEASURED.as_millis() as u64,
         "pinned": !args.unpinned,
-        "steps": LADDER.made_of(&steps),
     });
-    let mut findings = Findings::of(&LADDER, measured, own);
+    let mut findings = findings.with(own);
     if !smaller.is_empty() {
         findings.notes.push(format!("Sizes were scaled down: {}.", smaller.join(", ")));
     }

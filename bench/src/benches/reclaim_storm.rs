@@ -6,10 +6,10 @@
 //! the background thread keeps ahead of these threads, which wait for one another and for the
 //! device, and then there is next to nothing left to bound.
 
-use super::common::{Common, Device};
+use super::common::Device;
 use crate::measure::*;
 use crate::model::*;
-use crate::work::reclaim_storm::{self as work, Request};
+use crate::work::reclaim_storm as work;
 use overspill::config::Config;
 use overspill::units::Bytes;
 use serde_json::json;
@@ -23,7 +23,7 @@ const THROTTLED: &[&str] = &["wake", "timed", "default"];
 
 /// What the throttle must not cost.
 const fn no_worse(figure: &'static str, says: &'static str) -> Verdict {
-    verdict(THROTTLED, figure, says, Goal::NotAbove("off"))
+    verdict(All, THROTTLED, figure, says, NotAbove("off"))
 }
 
 pub static LADDER: Ladder = Ladder {
@@ -86,12 +86,12 @@ pub static LADDER: Ladder = Ladder {
         },
     ],
     comparisons: &[
-        compare("times_sooner", How::TimesLess, "benchmark_s", Base::First),
-        compare("major_faults_less", How::Less, "major_faults", Base::First),
+        compare("times_sooner", TimesLess, "benchmark_s", Base::First),
+        compare("major_faults_less", Less, "major_faults", Base::First),
     ],
     verdicts: &[
-        verdict(THROTTLED, "times_sooner", "times as soon", Goal::AtLeast(9.0)),
-        verdict(THROTTLED, "major_faults_less", "fewer major faults", Goal::AtLeast(0.89)),
+        verdict(All, THROTTLED, "times_sooner", "times as soon", AtLeast(9.0)),
+        verdict(All, THROTTLED, "major_faults_less", "fewer major faults", AtLeast(0.89)),
         no_worse("benchmark_s", "benchmark time, s"),
         no_worse("user_s", "user time, s"),
         no_worse("sys_s", "system time, s"),
@@ -99,15 +99,18 @@ pub static LADDER: Ladder = Ladder {
         no_worse("major_faults", "major faults"),
         no_worse("parallel_reclaimers_max", "parallel reclaimers"),
         no_worse("reclaim_ms_max", "longest reclaim, ms"),
-        verdict(&["off"], "refaults_1s", "pages back within a second", Goal::Told),
-        verdict(THROTTLED, "refaults_1s", "pages back within a second", Goal::Told),
-        verdict(&["default"], "direct_reclaims", "times that a thread reclaimed", Goal::Told),
+        told(All, &["off"], "refaults_1s", "pages back within a second"),
+        told(All, THROTTLED, "refaults_1s", "pages back within a second"),
+        told(All, &["default"], "direct_reclaims", "times that a thread reclaimed"),
     ],
     charts: &[
         chart("Until all messages have arrived", "benchmark_s", "s"),
         chart("Pages read from the device", "major_faults", "major faults"),
         chart("Pages back within a second", "refaults_1s", "pages"),
-        chart("Most threads that reclaimed at once", "parallel_reclaimers_max", "threads").log(),
+        Chart {
+            log: true,
+            ..chart("Most threads that reclaimed at once", "parallel_reclaimers_max", "threads")
+        },
     ],
     origin: "hackbench with 120 groups, \"improve page reclaim by throttle\", Linux 2008",
     ..Ladder::NONE
@@ -115,8 +118,6 @@ pub static LADDER: Ladder = Ladder {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// Groups of 20 senders and 20 receivers
     #[arg(long, value_name = "N", default_value = "30")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=50))]
@@ -136,7 +137,7 @@ pub struct Args {
     to: Device,
 }
 
-pub fn run(args: &Args) -> Result<Findings, Failure> {
+pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
     if args.size < Config::MEMORY_MIN {
         fail!("a pool has {} at least: measure a larger --size", Config::MEMORY_MIN);
     }
@@ -145,8 +146,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let groups = args.groups as usize;
     let threads = groups * work::GROUP_THREADS;
     let bytes = work::used_bytes(args.size.0, groups);
-    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
-        let request = Request {
+    let findings = LADDER.measure(&cases, rounds, |case| {
+        let request = pool::Request {
             settings: format!("{},{}", work::SETTINGS, LADDER.settings_of(case)),
             threads,
             memory: args.size.0,
@@ -156,20 +157,17 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         };
         child::ask(LADDER.bench, &request, LIMIT)
     })?;
-    let settings = json!({
+    let mut findings = findings.with(json!({
         "groups": groups,
         "threads": threads,
-        "rounds": rounds,
         "size_bytes": args.size.0,
         "used_bytes": bytes,
         "messages": args.messages,
         "message_bytes": work::MESSAGE_BYTES,
         "device": args.to.device.to_string(),
-        "delivery": "signal",
+        "pinned": false,
         "settings": work::SETTINGS,
-        "steps": LADDER.made_of(&steps),
-    });
-    let mut findings = Findings::new(&LADDER, settings, rows);
+    }));
     findings.subject = format!("{}, {groups} groups", LADDER.bench);
     Ok(findings)
 }

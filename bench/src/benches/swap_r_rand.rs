@@ -5,17 +5,20 @@
 //! device. Nothing is written, which shows what readahead costs where it cannot help, and what it
 //! saves to keep the slots of clean pages.
 
-use super::common::{Common, Device};
+use super::common::Device;
 use crate::measure::*;
 use crate::model::*;
-use crate::work::swap_r_rand::Request;
 use overspill::units::Bytes;
 use serde_json::json;
 
 /// What is read from, in units of the budget.
 const OVERCOMMIT: u64 = 4;
 /// The percentiles are told of one thread.
-const ONE: Rows = Rows::With(&[("threads", "1")]);
+const ONE: Rows = With(&[("threads", "1")]);
+
+const fn more_reads(step: &'static [&'static str], says: &'static str) -> Verdict {
+    verdict(All, step, "gain_over_plain", says, Gain)
+}
 
 pub static LADDER: Ladder = Ladder {
     bench: "swap-r-rand",
@@ -61,28 +64,16 @@ pub static LADDER: Ladder = Ladder {
             ],
         },
     ],
-    comparisons: &[compare("gain_over_plain", How::More, "reads_per_s", Base::From)],
+    comparisons: &[compare("gain_over_plain", More, "reads_per_s", Base::From)],
     verdicts: &[
-        verdict(&["plain"], "minor.p50_ns", "ns of a minor fault", Goal::Told).of(ONE),
-        verdict(&["plain"], "compressed.p50_ns", "ns of a compressed page", Goal::Told).of(ONE),
-        verdict(&["plain"], "device.p50_ns", "ns of a page on the device", Goal::Told).of(ONE),
-        verdict(
-            &["plain"],
-            "pages_written_per_page_read",
-            "pages written for one read",
-            Goal::Told,
-        )
-        .of(ONE),
-        verdict(
-            &["clean"],
-            "pages_written_per_page_read",
-            "pages written for one read",
-            Goal::Told,
-        )
-        .of(ONE),
-        verdict(&["readahead"], "gain_over_plain", "reads, readahead cannot help", Goal::Gain),
-        verdict(&["clean"], "gain_over_plain", "reads, slots are kept", Goal::Gain),
-        verdict(&["readahead-clean"], "gain_over_plain", "reads, both", Goal::Gain),
+        told(ONE, &["plain"], "minor.p50_ns", "ns of a minor fault"),
+        told(ONE, &["plain"], "compressed.p50_ns", "ns of a compressed page"),
+        told(ONE, &["plain"], "device.p50_ns", "ns of a page on the device"),
+        told(ONE, &["plain"], "pages_written_per_page_read", "pages written for one read"),
+        told(ONE, &["clean"], "pages_written_per_page_read", "pages written for one read"),
+        more_reads(&["readahead"], "reads, readahead cannot help"),
+        more_reads(&["clean"], "reads, slots are kept"),
+        more_reads(&["readahead-clean"], "reads, both"),
     ],
     charts: &[chart("Reads at random", "reads_per_s", "reads a second")],
     ..Ladder::NONE
@@ -90,8 +81,6 @@ pub static LADDER: Ladder = Ladder {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// Numbers of threads to measure with; where a page came from is told for one thread only
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -106,13 +95,12 @@ pub struct Args {
     reads: u64,
 }
 
-pub fn run(args: &Args) -> Result<Findings, Failure> {
-    let steps = LADDER.chosen(&[]);
-    let cases = Ladder::with_threads(&steps, &args.threads);
+pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
+    let cases = LADDER.with_threads(&[], &args.threads);
     let bytes = Bytes(OVERCOMMIT * args.memory.0);
     let device = args.to.spec(bytes.0);
-    let measured = LADDER.measure(&cases, args.common.rounds, |case| {
-        let request = Request {
+    let findings = LADDER.measure(&cases, rounds, |case| {
+        let request = pool::Request {
             settings: LADDER.settings_of(case),
             threads: case.what,
             memory: args.memory.0,
@@ -122,13 +110,11 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         };
         LADDER.ask(&request, 2 * bytes.pages() + args.reads)
     })?;
-    let own = json!({
+    Ok(findings.with(json!({
         "threads": args.threads,
         "memory_bytes": args.memory.0,
         "size_bytes": bytes.0,
         "reads": args.reads,
         "device": args.to.device.told(&device),
-        "steps": LADDER.made_of(&steps),
-    });
-    Ok(Findings::of(&LADDER, measured, own))
+    })))
 }

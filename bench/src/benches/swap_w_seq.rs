@@ -5,10 +5,10 @@
 //! ([`crate::work::swap_w_seq`]). All pages go to the device: nothing is compressed, and a page
 //! that came back leaves by being written again.
 
-use super::common::{Common, Device};
+use super::common::Device;
 use crate::measure::*;
 use crate::model::*;
-use crate::work::swap_w_seq::{LOCKS, Request};
+use crate::work::swap_w_seq::LOCKS;
 use overspill::units::Bytes;
 use serde_json::{Value, json};
 
@@ -25,16 +25,16 @@ const IN_SPREAD_LESS: &str = "in.swap_serial_if_spread_less_than_baseline";
 
 /// The last step, with the most threads.
 const fn last(figure: &'static str, says: &'static str, least: f64) -> Verdict {
-    verdict(&["batches"], figure, says, Goal::AtLeast(least)).of(Rows::Most("threads"))
+    verdict(Most("threads"), &["batches"], figure, says, AtLeast(least))
 }
 
 /// The share of the time that swap locks may take with two threads.
 const fn share(figure: &'static str, says: &'static str) -> Verdict {
-    verdict(&["batches"], figure, says, Goal::AtMost(0.01)).of(Rows::With(&[("threads", "2")]))
+    verdict(With(&[("threads", "2")]), &["batches"], figure, says, AtMost(0.01))
 }
 
 const fn no_loss(figure: &'static str, says: &'static str) -> Verdict {
-    verdict(&[], figure, says, Goal::NoLoss)
+    verdict(All, &[], figure, says, NoLoss)
 }
 
 /// Vm-scalability's swap-w-seq with 32 processes; only the first steps are part of that.
@@ -118,14 +118,14 @@ pub static LADDER: Ladder = Ladder {
         Table { title: "The same for 1,000 pages that come in.", columns: locks!("in.") },
     ],
     comparisons: &[
-        compare("gain_over_step_before", How::More, "pages_per_s", Base::From),
-        compare("in.gain_over_step_before", How::More, "in.pages_per_s", Base::From),
-        compare("serial_less_than_baseline", How::TimesLess, "serial_ns_per_page_max", BASELINE),
-        compare(IN_SERIAL_LESS, How::TimesLess, IN_SERIAL, BASELINE),
-        compare(SPREAD_LESS, How::TimesLess, SPREAD, BASELINE),
-        compare(IN_SPREAD_LESS, How::TimesLess, IN_SPREAD, BASELINE),
-        compare(SATURATION_MORE, How::Times, "saturation_pages_per_s", BASELINE),
-        compare(IN_SATURATION_MORE, How::Times, IN_SATURATION, BASELINE),
+        compare("gain_over_step_before", More, "pages_per_s", Base::From),
+        compare("in.gain_over_step_before", More, "in.pages_per_s", Base::From),
+        compare("serial_less_than_baseline", TimesLess, "serial_ns_per_page_max", BASELINE),
+        compare(IN_SERIAL_LESS, TimesLess, IN_SERIAL, BASELINE),
+        compare(SPREAD_LESS, TimesLess, SPREAD, BASELINE),
+        compare(IN_SPREAD_LESS, TimesLess, IN_SPREAD, BASELINE),
+        compare(SATURATION_MORE, Times, "saturation_pages_per_s", BASELINE),
+        compare(IN_SATURATION_MORE, Times, IN_SATURATION, BASELINE),
     ],
     verdicts: &[
         last("serial_less_than_baseline", "out: times less at the lock that limits", 10.0),
@@ -141,12 +141,14 @@ pub static LADDER: Ladder = Ladder {
     ],
     charts: &[
         chart("Pages swapped out", "pages_per_s", "pages a second"),
-        chart(
-            "Time that each page out holds the lock that would limit it",
-            "serial_ns_per_page_max",
-            "ns a page, log scale, lower is better",
-        )
-        .log(),
+        Chart {
+            log: true,
+            ..chart(
+                "Time that each page out holds the lock that would limit it",
+                "serial_ns_per_page_max",
+                "ns a page, log scale, lower is better",
+            )
+        },
     ],
     origin: "\"mm/swap: Regular page swap optimizations\", Linux 2017",
     ..Ladder::NONE
@@ -155,8 +157,6 @@ const BASELINE: Base = Base::Step("baseline");
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// Numbers of threads to measure with
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,32")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -175,12 +175,11 @@ pub struct Args {
     steps: Vec<String>,
 }
 
-pub fn run(args: &Args) -> Result<Findings, Failure> {
-    let steps = LADDER.chosen(&args.steps);
-    let cases = Ladder::with_threads(&steps, &args.threads);
+pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
+    let cases = LADDER.with_threads(&args.steps, &args.threads);
     let device = args.to.spec(args.memory.0 + args.size.0);
-    let measured = LADDER.measure(&cases, args.common.rounds, |case| {
-        let request = Request {
+    let findings = LADDER.measure(&cases, rounds, |case| {
+        let request = pool::Request {
             settings: LADDER.settings_of(case),
             threads: case.what,
             memory: args.memory.0,
@@ -190,14 +189,12 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         };
         LADDER.ask(&request, args.memory.pages() + args.size.pages())
     })?;
-    let own = json!({
-        "threads": Ladder::threads(&cases),
+    let mut findings = findings.with(json!({
+        "threads": args.threads,
         "memory_bytes": args.memory.0,
         "size_bytes": args.size.0,
         "device": args.to.device.told(&device),
-        "steps": LADDER.made_of(&steps),
-    });
-    let mut findings = Findings::of(&LADDER, measured, own);
+    }));
     findings.notes = ["", "in."].iter().flat_map(|phase| limits(&findings.rows, phase)).collect();
     Ok(findings)
 }

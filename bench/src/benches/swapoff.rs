@@ -4,11 +4,10 @@
 //! a load ([`crate::work::swapoff`]). What the disk can do is measured at the same time.
 //! [`crate::machine::put_back`] sees to it that nothing is left behind.
 
-use super::common::Common;
 use crate::machine::*;
 use crate::measure::*;
 use crate::model::*;
-use crate::work::swapoff::{Request, Who, engine, load_device_bytes};
+use crate::work::swapoff::{Evacuation, engine, load_device_bytes};
 use overspill::units::Bytes;
 use serde_json::json;
 use std::path::PathBuf;
@@ -25,8 +24,8 @@ const LOAD_MAX: u64 = 64 << 20;
 
 /// The defaults, or the best that was measured.
 const BEST: &[&str] = &["in-flight", "run-256", "run-32", "run-8"];
-const ALONE: Rows = Rows::With(&[("workload", "alone")]);
-const LOAD: Rows = Rows::With(&[("workload", "load")]);
+const ALONE: Rows = With(&[("workload", "alone")]);
+const LOAD: Rows = With(&[("workload", "load")]);
 
 pub static LADDER: Ladder = Ladder {
     bench: "swapoff",
@@ -93,26 +92,25 @@ pub static LADDER: Ladder = Ladder {
         },
     ],
     comparisons: &[
-        compare("times_sooner", How::Times, "mb_per_s", Base::Step("run-1")),
-        compare("times_fewer_operations", How::Times, "pages_per_operation", Base::Step("run-1")),
-        compare("times_kernel", How::Times, "mb_per_s", Base::Step("kernel")),
+        compare("times_sooner", Times, "mb_per_s", Base::Step("run-1")),
+        compare("times_fewer_operations", Times, "pages_per_operation", Base::Step("run-1")),
+        compare("times_kernel", Times, "mb_per_s", Base::Step("kernel")),
     ],
     verdicts: &[
-        verdict(BEST, "times_sooner", "times as fast as a page at a time", Goal::AtLeast(7.0))
-            .of(ALONE),
-        verdict(BEST, "times_fewer_operations", "times fewer operations", Goal::AtLeast(18.0))
-            .of(ALONE),
-        verdict(BEST, "device_ratio", "of the disk's sequential rate", Goal::AtLeast(0.7))
-            .of(ALONE),
-        verdict(BEST, "times_kernel", "times as fast as the kernel", Goal::AtLeast(5.0)).of(ALONE),
-        verdict(BEST, "load_slowdown", "times slower the load", Goal::Told).of(LOAD),
-        verdict(&["run-1"], "load_slowdown", "times slower the load", Goal::Told).of(LOAD),
-        verdict(&["kernel"], "load_slowdown", "times slower the load", Goal::Told).of(LOAD),
+        verdict(ALONE, BEST, "times_sooner", "times as fast as a page at a time", AtLeast(7.0)),
+        verdict(ALONE, BEST, "times_fewer_operations", "times fewer operations", AtLeast(18.0)),
+        verdict(ALONE, BEST, "device_ratio", "of the disk's sequential rate", AtLeast(0.7)),
+        verdict(ALONE, BEST, "times_kernel", "times as fast as the kernel", AtLeast(5.0)),
+        told(LOAD, BEST, "load_slowdown", "times slower the load"),
+        told(LOAD, &["run-1"], "load_slowdown", "times slower the load"),
+        told(LOAD, &["kernel"], "load_slowdown", "times slower the load"),
     ],
     charts: &[
-        chart("Until the device is empty", "elapsed_s", "seconds, log scale, lower is better")
-            .log()
-            .published(),
+        Chart {
+            log: true,
+            published: true,
+            ..chart("Until the device is empty", "elapsed_s", "seconds, log scale, lower is better")
+        },
         chart("Pages that come in", "mb_per_s", "MB/s, higher is better"),
         chart(
             "How many times slower the load is meanwhile",
@@ -127,8 +125,6 @@ pub static LADDER: Ladder = Ladder {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// What is written, pushed out and brought back; published figures are of 1G
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     size: Bytes,
@@ -149,28 +145,40 @@ pub struct Args {
     steps: Vec<String>,
 }
 
-pub fn run(args: &Args) -> Result<Findings, Failure> {
+pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&args.steps);
     let cases = plan(&steps);
     let swap_dir = SwapDir::find(args.device.as_deref())?;
     if args.size < SIZE_MIN {
         fail!("{} is too little to tell anything: give --size {SIZE_MIN} or more", args.size);
     }
-    let load = request(Some(String::new()), true, args, &swap_dir);
+    // Whole runs of what the load pushes out at once.
+    let load = (args.size.0 / LOAD_SHARE).min(LOAD_MAX) >> 20 << 20;
+    let load_device = args.load_device.clone().unwrap_or_else(|| SwapDevice::at(&swap_dir.dir));
+    let beside_load = Evacuation {
+        settings: None,
+        dir: swap_dir.dir.clone(),
+        file: swap_dir.file.clone(),
+        load_device: load_device.spec(Bytes(load_device_bytes(load))),
+        size: Bytes::from_pages(args.size.pages()).0,
+        load,
+    };
+    let alone = Evacuation { load: 0, ..beside_load.clone() };
     // What both allocations keep in memory at once is bounded by the budget, and what the engine
     // keeps of it by less than this.
-    memory_for(args.size, load.memory() + load.memory() / 4)?;
-    swap_dir.has_room(args.size, load.disk(), "--device")?;
+    memory_for(args.size, beside_load.memory() + beside_load.memory() / 4)?;
+    swap_dir.has_room(args.size, beside_load.disk(), "--device")?;
     let with_kernel = steps.iter().any(|step| step.name == "kernel");
     let mut without_kernel = kernel_swap::missing().filter(|_| with_kernel);
-    let measured = LADDER.measure(&cases, args.common.rounds, |case| {
+    let findings = LADDER.measure(&cases, rounds, |case| {
         let limit = LIMIT + LIMIT_PER_PAGE * args.size.pages().min(u32::MAX.into()) as u32;
         let settings = LADDER.step(&case.step).and_then(|step| LADDER.settings(step));
         let of_kernel = settings.is_none();
         if of_kernel && without_kernel.is_some() {
             return Ok(Sample::new());
         }
-        let request = request(settings, case.what, args, &swap_dir);
+        let request = if case.what { &beside_load } else { &alone };
+        let request = Evacuation { settings, ..request.clone() };
         child::ask(LADDER.bench, &request, limit).or_else(|failure| {
             if !of_kernel {
                 return Err(failure);
@@ -179,18 +187,16 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
             Ok(Sample::new())
         })
     })?;
-    let own = json!({
+    let mut findings = findings.with(json!({
         "size_bytes": args.size.0,
-        "memory_bytes": Request { load: 0, ..load.clone() }.memory(),
-        "load_bytes": load.load,
+        "memory_bytes": alone.memory(),
+        "load_bytes": load,
         "device": swap_dir.to_string(),
-        "load_device": load_device(args, &swap_dir).to_string(),
+        "load_device": load_device.to_string(),
         "pinned": false,
         "settings": engine::SETTINGS,
-        "steps": LADDER.made_of(&steps),
         "without_kernel": without_kernel,
-    });
-    let mut findings = Findings::of(&LADDER, measured, own);
+    }));
     findings.subject = format!("{} of {}", LADDER.bench, args.size);
     findings.notes.extend(without_kernel.map(|why| format!("The kernel was left out: {why}.")));
     Ok(findings)
@@ -203,30 +209,6 @@ fn plan(steps: &[&'static Step]) -> Vec<Case<bool>> {
         steps.iter().map(move |step| Ladder::case(step, labels(), load))
     };
     [("alone", false), ("load", true)].into_iter().flat_map(with).collect()
-}
-
-/// What the process of a measurement is told; without settings it is about the kernel.
-fn request(settings: Option<String>, with_load: bool, args: &Args, swap_dir: &SwapDir) -> Request {
-    let load = if with_load { load_bytes(args.size) } else { 0 };
-    let who = match settings {
-        Some(settings) => Who::Engine {
-            settings,
-            file: swap_dir.file.clone(),
-            load_device: load_device(args, swap_dir).spec(Bytes(load_device_bytes(load))),
-        },
-        None => Who::Kernel,
-    };
-    Request { who, dir: swap_dir.dir.clone(), size: Bytes::from_pages(args.size.pages()).0, load }
-}
-
-/// What the load's pages go to.
-fn load_device(args: &Args, swap_dir: &SwapDir) -> SwapDevice {
-    args.load_device.clone().unwrap_or_else(|| SwapDevice::at(&swap_dir.dir))
-}
-
-/// Whole runs of what it pushes out at once.
-fn load_bytes(size: Bytes) -> u64 {
-    (size.0 / LOAD_SHARE).min(LOAD_MAX) >> 20 << 20
 }
 
 #[cfg(test)]

@@ -16,31 +16,21 @@ mod plan;
 mod ram;
 mod round;
 
-pub use args::{Args, Sides};
-pub use compare::{Compared, compared};
+pub use args::{Args, Meant, Sides, meant};
+pub use compare::compared;
 pub use declared::LADDER;
-#[cfg(test)]
-pub use declared::OWN;
 pub use plan::case;
 
 use crate::measure::*;
 use crate::model::*;
 use crate::render::OutFile;
 
-pub fn run(args: &Args) -> Result<Findings, Failure> {
+pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
     let html = args.html.as_deref().map(|path| OutFile::open("page", path)).transpose()?;
     let mut findings = if args.command.is_empty() {
-        let (findings, _) = compared(Compared {
-            ladder: &LADDER,
-            sides: &args.sides,
-            size: args.sides.size(),
-            rounds: args.common.rounds,
-            cases: plan::plan(args),
-            own: None,
-        })?;
-        findings
+        compared(&LADDER, &args.sides, rounds, plan::plan(args), None)?.0
     } else {
-        own::run(args)?
+        own::run(args, rounds)?
     };
     if args.overcommit.len() * args.contents.len() * args.threads.len() > 1 {
         findings.groups = &["overcommit", "contents", "threads", "workload", "peer"];

@@ -6,13 +6,12 @@
 //! frames as the budget has pages: what the engine keeps free, and what its buffers take, count
 //! against it.
 
-use super::common::Common;
 use crate::machine::*;
 use crate::measure::*;
 use crate::model::*;
 use crate::work::working_set::policies::{self, Policy};
+use crate::work::working_set::simulate;
 use crate::work::working_set::trace::Pattern;
-use crate::work::working_set::{Request, simulate};
 use overspill::units::Bytes;
 use serde_json::json;
 
@@ -23,20 +22,23 @@ const DEVICE: u64 = 6;
 const POLICIES: [(&str, Policy); 3] =
     [("fifo", policies::fifo), ("lru", policies::lru), ("belady", policies::belady)];
 
+const ENGINE: &[&str] = &["overspill"];
+
 /// The misses of a trace beside those of LRU.
 const fn of_lru(trace: &'static [(&'static str, &'static str)], goal: Goal) -> Verdict {
-    verdict(&["overspill"], "ratio_to_lru", "times the misses of LRU", goal).of(Rows::With(trace))
+    verdict(With(trace), ENGINE, "ratio_to_lru", "times the misses of LRU", goal)
 }
 
 /// No more than a tenth over LRU.
-const NEAR: Goal = Goal::AtMost(1.1);
+const NEAR: Goal = AtMost(1.1);
 
 pub static LADDER: Ladder = Ladder {
     bench: "working-set",
     steps: &[
-        Step::new("fifo", "First in, first out"),
-        Step::new("lru", "Least recently used"),
-        Step::new("belady", "What will not be touched for the longest time goes"),
+        Step::new("fifo", "First in, first out").instead("simulated"),
+        Step::new("lru", "Least recently used").instead("simulated"),
+        Step::new("belady", "What will not be touched for the longest time goes")
+            .instead("simulated"),
         Step::new("overspill", "The engine by default")
             .set("compressed=0,same_filled=off,folio=1,readahead=1,clean=off"),
         Step::new(
@@ -65,16 +67,16 @@ pub static LADDER: Ladder = Ladder {
         ],
     }],
     comparisons: &[
-        compare("ratio_to_lru", How::Times, "misses_per_1000", Base::Measure("lru")),
-        compare("hot_ratio_to_lru", How::Times, "hot_misses_per_1000", Base::Measure("lru")),
+        compare("ratio_to_lru", Times, "misses_per_1000", Base::Measure("lru")),
+        compare("hot_ratio_to_lru", Times, "hot_misses_per_1000", Base::Measure("lru")),
     ],
     verdicts: &[
         of_lru(&[("trace", "zipf-2x")], NEAR),
         of_lru(&[("trace", "zipf-4x")], NEAR),
         of_lru(&[("trace", "hot-scan")], NEAR),
-        verdict(&["overspill"], "hot_ratio_to_lru", "times the hot misses of LRU", NEAR),
-        of_lru(&[("trace", "uniform")], Goal::Told),
-        of_lru(&[("trace", "loop")], Goal::Told),
+        verdict(All, ENGINE, "hot_ratio_to_lru", "times the hot misses of LRU", NEAR),
+        of_lru(&[("trace", "uniform")], Told),
+        of_lru(&[("trace", "loop")], Told),
     ],
     charts: &[
         chart("Misses by trace", "misses_per_1000", "of 1,000 accesses"),
@@ -89,8 +91,6 @@ pub static LADDER: Ladder = Ladder {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// The budget; what is accessed is 1.2 to 4.5 times as large
     #[arg(long, value_name = "SIZE", default_value = "32M")]
     size: Bytes,
@@ -99,16 +99,18 @@ pub struct Args {
     traces: Vec<Pattern>,
 }
 
-pub fn run(args: &Args) -> Result<Findings, Failure> {
+pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
     // The pages of the RAM device, and those in memory.
     memory_for(args.size, args.size.0.saturating_mul(DEVICE + 1))?;
     let patterns = chosen(&args.traces);
     let device: SwapDevice = RAM.parse().expect("it is the default of other benches");
     let device = device.spec(Bytes(DEVICE * args.size.0));
-    // 1. The engine, in rounds.
-    let engine = plan(&patterns);
-    let measured = rounds(&engine, args.common.rounds, |case| {
-        let request = Request {
+    let cases = plan(&patterns);
+    let mut series = crate::measure::rounds(&cases, rounds, |case| {
+        if let Some(policy) = policy(case) {
+            return Ok(simulate(case.what, args.size.pages() as u32, policy));
+        }
+        let request = pool::Request {
             settings: LADDER.settings_of(case),
             threads: 1,
             memory: args.size.0,
@@ -119,43 +121,23 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         // A page of the budget is accessed many times.
         LADDER.ask(&request, 20 * args.size.pages())
     })?;
-    let rounds = measured[0].len();
-    // 2. The policies, once each: they miss the same each time. All of it trace by trace.
-    let mut found = simulated(&patterns, args.size.pages() as u32);
-    found.extend(engine.into_iter().zip(measured));
-    found.sort_by_key(|(case, _)| case.what);
-    let (cases, series): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-    let steps: Vec<_> = steps().collect();
-    let own = json!({
-        "pinned": false,
-        "size_bytes": args.size.0,
-        "device": device,
-        "steps": LADDER.made_of(&steps),
-    });
-    Ok(Findings::of(&LADDER, (LADDER.rows(&cases, series), rounds), own))
+    // What policies miss is the same each time, and told once.
+    let simulated = cases.iter().zip(&mut series).filter(|(case, _)| policy(case).is_some());
+    simulated.for_each(|(_, series)| series.truncate(1));
+    let own = json!({ "pinned": false, "size_bytes": args.size.0, "device": device });
+    Ok(LADDER.found(&cases, series).with(own))
 }
 
-fn steps() -> impl Iterator<Item = &'static Step> {
-    LADDER.steps.iter().filter(|step| step.settings.is_some())
+/// The policy that is simulated in a case, if it is not the engine's.
+fn policy(case: &Case<Pattern>) -> Option<Policy> {
+    POLICIES.iter().find(|(step, _)| *step == case.step).map(|(_, policy)| *policy)
 }
 
-fn case(pattern: Pattern, step: &Step) -> Case<Pattern> {
-    Ladder::case(step, vec![("trace", json!(pattern.to_string()))], pattern)
-}
-
-/// What is measured: the engine with each pattern.
+/// The cases in the order of their rows: trace by trace.
 fn plan(patterns: &[Pattern]) -> Vec<Case<Pattern>> {
-    patterns.iter().flat_map(|&pattern| steps().map(move |step| case(pattern, step))).collect()
-}
-
-/// What each policy misses with each pattern.
-fn simulated(patterns: &[Pattern], frames: u32) -> Vec<(Case<Pattern>, Series)> {
-    let of = |&pattern: &Pattern| {
-        POLICIES.map(|(name, policy)| {
-            let step = LADDER.step(name).expect("each policy is a step");
-            (case(pattern, step), vec![simulate(pattern, frames, policy)])
-        })
-    };
+    let labels = |pattern: Pattern| vec![("trace", json!(pattern.to_string()))];
+    let case = |pattern, step| Ladder::case(step, labels(pattern), pattern);
+    let of = |&pattern: &Pattern| LADDER.steps.iter().map(move |step| case(pattern, step));
     patterns.iter().flat_map(of).collect()
 }
 
@@ -172,9 +154,11 @@ mod tests {
 
     #[test]
     fn lru_is_the_measure_of_each_trace() {
-        let found = simulated(&[Pattern::HotScan, Pattern::Loop], 256);
-        let (cases, series): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let rows = LADDER.rows(&cases, series);
+        let mut cases = plan(&[Pattern::HotScan, Pattern::Loop]);
+        cases.retain(|case| policy(case).is_some());
+        let simulated = |case: &Case<Pattern>| simulate(case.what, 256, policy(case).unwrap());
+        let series = cases.iter().map(|case| vec![simulated(case)]).collect();
+        let rows = LADDER.found(&cases, series).rows;
         let figure = |at: usize, name: &str| rows[at].get(name).unwrap().median;
         // First those of the scan: FIFO, LRU, the optimum.
         assert!(figure(0, "hot_ratio_to_lru") > 1.0);

@@ -7,12 +7,12 @@
 //! are accessed at random, to see what it is worth to keep the compressed copies of pages that were
 //! read, and to keep pages that do not compress.
 
-use super::common::{Common, Device};
+use super::common::Device;
 use crate::machine::*;
 use crate::measure::*;
 use crate::model::*;
 use crate::work::zswap::pages::Work;
-use crate::work::zswap::{self as work, Request, What};
+use crate::work::zswap::{self as work, What};
 use overspill::config::Config;
 use overspill::units::Bytes;
 use serde_json::{Value, json};
@@ -22,25 +22,15 @@ const ACCESSED: u64 = 2;
 
 /// What swapping zeros in is to gain: so much time or processor time, as its origin did, or all
 /// locks.
-const ZEROS_GAIN: Goal = Goal::GainOf(0.039);
-const NONE: Goal = Goal::AtMost(0.0);
-const FEW: Goal = Goal::AtMost(0.01);
+const ZEROS_GAIN: Goal = GainOf(0.039);
+const NONE: Goal = AtMost(0.0);
+const FEW: Goal = AtMost(0.01);
 const LOOKUP: &[&str] = &["empty+lookup"];
 const SAME: &[&str] = &["same-filled"];
-const OFF: &[(&str, &str)] = &[("case", "zero"), ("tier", "off")];
-const ON: &[(&str, &str)] = &[("case", "zero"), ("tier", "on")];
+const OFF: Rows = With(&[("case", "zero"), ("tier", "off")]);
+const ON: Rows = With(&[("case", "zero"), ("tier", "on")]);
 /// Where, of many slots, few have an entry.
-const REVIEWERS: Rows = Rows::With(&[("case", "reviewers"), ("tier", "on")]);
-
-const fn zeros(
-    rows: &'static [(&'static str, &'static str)],
-    step: &'static [&'static str],
-    figure: &'static str,
-    says: &'static str,
-    goal: Goal,
-) -> Verdict {
-    verdict(step, figure, says, goal).of(Rows::With(rows))
-}
+const REVIEWERS: Rows = With(&[("case", "reviewers"), ("tier", "on")]);
 
 /// Microseconds that swapping 2 GiB of zeros in took at the origin.
 fn origin(us: f64) -> Value {
@@ -165,33 +155,33 @@ pub static LADDER: Ladder = Ladder {
     ],
     // By page: not the same number of pages is out each time.
     comparisons: &[
-        compare("swapout_faster", How::Less, "out.ns_per_page", Base::From),
-        compare("swapin_faster", How::Less, "ns_per_page", Base::From),
-        compare("single_faster", How::Less, "single.ns_per_page", Base::From),
-        compare("cpu_faster", How::Less, "cpu_ns_per_page", Base::From),
-        compare("single_cpu_faster", How::Less, "single.cpu_ns_per_page", Base::From),
-        compare("faster", How::Less, "ns_per_access", Base::From),
-        compare("cpu_less", How::Less, "cpu_ns_per_access", Base::From),
-        compare("locks_of_empty", How::Times, "locks", Base::Step("empty")).only("empty+lookup"),
-        compare("single.locks_of_empty", How::Times, "single.locks", Base::Step("empty"))
+        compare("swapout_faster", Less, "out.ns_per_page", Base::From),
+        compare("swapin_faster", Less, "ns_per_page", Base::From),
+        compare("single_faster", Less, "single.ns_per_page", Base::From),
+        compare("cpu_faster", Less, "cpu_ns_per_page", Base::From),
+        compare("single_cpu_faster", Less, "single.cpu_ns_per_page", Base::From),
+        compare("faster", Less, "ns_per_access", Base::From),
+        compare("cpu_less", Less, "cpu_ns_per_access", Base::From),
+        compare("locks_of_empty", Times, "locks", Base::Step("empty")).only("empty+lookup"),
+        compare("single.locks_of_empty", Times, "single.locks", Base::Step("empty"))
             .only("empty+lookup"),
     ],
     verdicts: &[
-        zeros(OFF, LOOKUP, "swapin_faster", "less time in sequence", ZEROS_GAIN),
-        zeros(OFF, LOOKUP, "cpu_faster", "less processor time", ZEROS_GAIN),
-        zeros(OFF, LOOKUP, "locks", "locks a 1,000 pages", NONE),
-        zeros(ON, LOOKUP, "swapin_faster", "less time in sequence", ZEROS_GAIN),
-        zeros(ON, LOOKUP, "cpu_faster", "less processor time", ZEROS_GAIN),
-        zeros(ON, LOOKUP, "locks", "locks a 1,000 pages", NONE),
-        zeros(ON, SAME, "swapin_faster", "less time in sequence", ZEROS_GAIN),
-        zeros(ON, SAME, "cpu_faster", "less processor time", ZEROS_GAIN),
-        zeros(ON, SAME, "locks", "locks a 1,000 pages", NONE),
-        zeros(ON, SAME, "out.locks", "locks a 1,000 pages out", NONE),
-        zeros(ON, SAME, "single.locks", "locks a 1,000 singly", NONE),
-        verdict(LOOKUP, "locks_of_empty", "of the locks of empty", FEW).of(REVIEWERS),
-        verdict(LOOKUP, "single.locks_of_empty", "of them, singly", FEW).of(REVIEWERS),
-        verdict(&[], "faster", "less time an access", Goal::Gain),
-        verdict(&[], "cpu_less", "less processor time an access", Goal::Gain),
+        verdict(OFF, LOOKUP, "swapin_faster", "less time in sequence", ZEROS_GAIN),
+        verdict(OFF, LOOKUP, "cpu_faster", "less processor time", ZEROS_GAIN),
+        verdict(OFF, LOOKUP, "locks", "locks a 1,000 pages", NONE),
+        verdict(ON, LOOKUP, "swapin_faster", "less time in sequence", ZEROS_GAIN),
+        verdict(ON, LOOKUP, "cpu_faster", "less processor time", ZEROS_GAIN),
+        verdict(ON, LOOKUP, "locks", "locks a 1,000 pages", NONE),
+        verdict(ON, SAME, "swapin_faster", "less time in sequence", ZEROS_GAIN),
+        verdict(ON, SAME, "cpu_faster", "less processor time", ZEROS_GAIN),
+        verdict(ON, SAME, "locks", "locks a 1,000 pages", NONE),
+        verdict(ON, SAME, "out.locks", "locks a 1,000 pages out", NONE),
+        verdict(ON, SAME, "single.locks", "locks a 1,000 singly", NONE),
+        verdict(REVIEWERS, LOOKUP, "locks_of_empty", "of the locks of empty", FEW),
+        verdict(REVIEWERS, LOOKUP, "single.locks_of_empty", "of them, singly", FEW),
+        verdict(All, &[], "faster", "less time an access", Gain),
+        verdict(All, &[], "cpu_less", "less processor time an access", Gain),
     ],
     charts: &[
         chart("All pages swapped in in sequence, by contents, tier on or off", "swapin_us", "us"),
@@ -226,8 +216,6 @@ fn steps(work: Work) -> [&'static [&'static str]; 2] {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// What is swapped out, and in in sequence; a quarter more comes in singly
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     size: Bytes,
@@ -242,26 +230,24 @@ pub struct Args {
     to: Device,
 }
 
-pub fn run(args: &Args) -> Result<Findings, Failure> {
+pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
     let cases = plan(args);
     let device = args.to.spec(written(args.size));
     // A budget that is grown so that all pages come in, and a RAM device that holds them.
     let times = if args.to.device.is_ram() { 3 } else { 2 };
     memory_for(args.size, times * written(args.size))?;
-    let measured = LADDER.measure(&cases, args.common.rounds, |case| {
+    let findings = LADDER.measure(&cases, rounds, |case| {
         let pages = 2 * Bytes(written(args.size)).pages();
         LADDER.ask(&request(case, args, &device), pages)
     })?;
-    let own = json!({
+    Ok(findings.with(json!({
         "size_bytes": args.size.0,
         "single_bytes": args.size.0 / work::SINGLE,
         "accessed_bytes": args.size.0 / ACCESSED,
         "device": args.to.device.told(&device),
         "threads": args.threads,
-        "steps": LADDER.made_of(&LADDER.chosen(&[])),
         "tier": by_name(TIERS),
-    });
-    Ok(Findings::of(&LADDER, measured, own))
+    })))
 }
 
 /// The cases in the order of their rows: those that are compared one after the other.
@@ -289,7 +275,7 @@ fn written(size: Bytes) -> u64 {
 }
 
 /// What the process of a measurement is told.
-fn request(case: &Case<(Work, usize)>, args: &Args, device: &str) -> Request {
+fn request(case: &Case<(Work, usize)>, args: &Args, device: &str) -> pool::Request<What> {
     let (work, tier) = case.what;
     let (name, settings) = TIERS[tier];
     let (all, accessed) = (written(args.size), args.size.0 / ACCESSED);
@@ -303,7 +289,7 @@ fn request(case: &Case<(Work, usize)>, args: &Args, device: &str) -> Request {
         (None, _) => (args.size.0, all / 8, all / 32),
     };
     let [memory, rest] = [memory, rest].map(|bytes| bytes.max(Config::MEMORY_MIN.0));
-    Request {
+    pool::Request {
         settings: format!("{settings},{}", LADDER.settings_of(case)),
         threads: args.threads as usize,
         memory,

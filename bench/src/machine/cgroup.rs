@@ -18,7 +18,7 @@ pub struct Hierarchy {
 
 impl Hierarchy {
     /// That of this machine, whose hierarchies are mounted at `mounts`.
-    pub fn find(mounts: &Path) -> Result<Hierarchy, String> {
+    pub fn find(mounts: &Path) -> Result<Hierarchy, Failure> {
         const V1_LIMIT: &str = "memory.limit_in_bytes";
         let v1 = mounts.join("memory");
         if v1.join(V1_LIMIT).exists() {
@@ -41,7 +41,7 @@ impl Hierarchy {
                 kernel: None,
             });
         }
-        Err(format!("it needs memory cgroups, and '{}' has none", mounts.display()))
+        fail!("it needs memory cgroups, and '{}' has none", mounts.display())
     }
 
     /// The group of a name, which need not exist.
@@ -132,7 +132,7 @@ mod tests {
         let mounts = std::env::temp_dir().join(format!("overspill-cgroup-{}", std::process::id()));
         let memory = mounts.join("memory");
         fs::create_dir_all(&memory).unwrap();
-        assert!(Hierarchy::find(&mounts).unwrap_err().contains("has none"));
+        assert!(Hierarchy::find(&mounts).unwrap_err().to_string().contains("has none"));
         fs::write(mounts.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
         let v2 = Hierarchy::find(&mounts).unwrap();
         assert_eq!((&v2.root, v2.limit, v2.peak), (&mounts, "memory.max", "memory.peak"));

@@ -19,7 +19,7 @@ pub const PROCESS_BYTES: u64 = 16 << 20;
 /// The kernel's table of swap space.
 pub const SWAPS: &str = "/proc/swaps";
 /// Where hierarchies of cgroups are mounted.
-pub const MOUNTS: &str = "/sys/fs/cgroup";
+const MOUNTS: &str = "/sys/fs/cgroup";
 /// A limit of a cgroup that nothing reaches: it only counts.
 pub const NO_LIMIT: u64 = 1 << 50;
 
@@ -28,11 +28,14 @@ pub fn name() -> String {
     format!("overspill-bench-{}", std::process::id())
 }
 
-/// A cgroup that can be made to know how much memory something takes, where this user may.
+/// A cgroup that this process can make.
+pub fn cgroup() -> Result<Cgroup, Failure> {
+    Ok(Hierarchy::find(Path::new(MOUNTS))?.group(&name()))
+}
+
+/// The same to know how much memory something takes, where this user may.
 pub fn counting() -> Option<Cgroup> {
-    let hierarchy =
-        Hierarchy::find(Path::new(MOUNTS)).ok().filter(|_| rustix::process::geteuid().is_root());
-    hierarchy.map(|hierarchy| hierarchy.group(&name()))
+    cgroup().ok().filter(|_| rustix::process::geteuid().is_root())
 }
 
 /// What is missing for the kernel to be measured, in a sentence; `None` if nothing is, as far as
@@ -41,12 +44,9 @@ pub fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("it needs root".to_owned());
     }
-    for name in ["mkswap", "swapon", "swapoff"] {
-        if let Err(failure) = command(name, &["--version"]) {
-            return Some(failure.to_string());
-        }
-    }
-    Hierarchy::find(Path::new(MOUNTS)).err()
+    let mut commands = ["mkswap", "swapon", "swapoff"].into_iter();
+    let missing = commands.find_map(|name| command(name, &["--version"]).err());
+    missing.or_else(|| cgroup().err()).map(|failure| failure.to_string())
 }
 
 /// Makes a swap file and has the kernel use it.
@@ -70,16 +70,23 @@ pub fn path(path: &Path) -> Result<&str, Failure> {
     })
 }
 
+/// What a file of the kernel, or another, holds.
+pub fn read_file(file: &Path) -> Result<String, Failure> {
+    let text = fs::read_to_string(file);
+    let text = text.failing(format_args!("'{}' cannot be read", file.display()))?;
+    Ok(text.trim().to_owned())
+}
+
 /// What a command prints.
 pub fn command(name: &str, args: &[&str]) -> Result<String, Failure> {
     let output = Command::new(name).args(args).stdin(Stdio::null()).output();
     match output {
-        Err(error) => fail!("{name}(8) cannot be started ({error}): install it"),
+        Err(error) => fail!("{name} cannot be started ({error}): install it"),
         Ok(output) if output.status.success() => {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         }
         Ok(output) => {
-            fail!("{name}(8) says: {}", String::from_utf8_lossy(&output.stderr).trim())
+            fail!("{name} says: {}", String::from_utf8_lossy(&output.stderr).trim())
         }
     }
 }
@@ -123,6 +130,6 @@ mod tests {
     fn a_command_that_fails_is_quoted() {
         assert!(command("no-such-command", &[]).unwrap_err().to_string().contains("install it"));
         let failure = command("ls", &["/no/such/directory"]).unwrap_err().to_string();
-        assert!(failure.starts_with("ls(8) says: ls"), "{failure}");
+        assert!(failure.starts_with("ls says: ls"), "{failure}");
     }
 }

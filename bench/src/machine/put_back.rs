@@ -11,7 +11,7 @@
 //! kernel's table of it until it is as it was, so that a second bench waits.
 
 use super::cgroup::Cgroup;
-use super::kernel_swap::{SWAPS, command, path, swaps};
+use super::kernel_swap::{SWAPS, command, path, read_file, swaps};
 use crate::measure::child::{self, NO_PROCESS};
 use crate::measure::*;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -49,10 +49,9 @@ type Values = Vec<(PathBuf, String)>;
 pub struct PutBack {
     /// Block devices that are taken out of use as swap.
     pub devices: Vec<PathBuf>,
-    /// Files that are taken out of use as swap, and removed.
+    /// Files that are taken out of use as swap, and removed, and directories with all that is in
+    /// them.
     pub files: Vec<PathBuf>,
-    /// A directory that is removed with all that is in it.
-    pub folder: Option<PathBuf>,
     pub cgroup: Option<PathBuf>,
     /// What is written last to files of the kernel, in this order.
     pub writes: Values,
@@ -72,12 +71,6 @@ impl PutBack {
     pub fn files(files: impl Into<Vec<PathBuf>>) -> PutBack {
         PutBack { files: files.into(), ..PutBack::default() }
     }
-}
-
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// What is to be put back, as JSON
-    what: String,
 }
 
 /// The process, for as long as there may be something to put back.
@@ -133,8 +126,8 @@ pub fn around<T>(
 }
 
 /// Waits for the end of standard input, and puts everything back.
-pub fn run(args: &Args) -> Result<(), Failure> {
-    let what: PutBack = serde_json::from_str(&args.what).failing("what is to be put back")?;
+pub fn run(what: &str) -> Result<(), Failure> {
+    let what: PutBack = serde_json::from_str(what).failing("what is to be put back")?;
     // 1. Others wait, or this does. Who does not listen to that is gone, as is seen next.
     let begun = begin(&what);
     let say = begun.as_ref().map_or_else(|failure| failure.to_string(), |_| BEGUN.to_owned());
@@ -154,26 +147,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let devices = what.devices.iter().map(|device| swap_off(device));
     let files = what.files.iter().map(|file| remove_swap(file));
     let cgroup = what.cgroup.iter().map(|cgroup| remove(cgroup, |cgroup| fs::remove_dir(cgroup)));
-    let folder =
-        what.folder.iter().map(|folder| remove(folder, |folder| fs::remove_dir_all(folder)));
     let writes = kept.iter().chain(&what.writes);
     let writes = writes.map(|(file, value)| write_back(file, value, &what.devices));
     // All of it, whatever goes wrong with one.
-    devices
-        .chain(files)
-        .chain(cgroup)
-        .chain(folder)
-        .chain(writes)
-        .collect::<Vec<_>>()
-        .into_iter()
-        .collect()
+    devices.chain(files).chain(cgroup).chain(writes).collect::<Vec<_>>().into_iter().collect()
 }
 
 /// A lock that keeps others waiting, where there is to be one, and what is to be kept: only now, as
 /// another may have changed that.
 fn begin(what: &PutBack) -> Result<(Option<File>, Values), Failure> {
     let lock = what.alone.then(|| lock(Path::new(SWAPS), PATIENCE_WITH_OTHERS)).transpose()?;
-    Ok((lock, what.keep.iter().map(|file| kept(file)).collect::<Result<_, _>>()?))
+    let kept = what.keep.iter().map(|file| Ok((file.clone(), read_file(file)?)));
+    Ok((lock, kept.collect::<Result<_, Failure>>()?))
 }
 
 /// Tries something again and again, for as long as patience lasts.
@@ -199,13 +184,6 @@ fn lock(file: &Path, patience: Duration) -> Result<File, Failure> {
     let busy = "another overspill-bench changes the kernel's swap: run one after the other";
     persistently(patience, Duration::from_millis(20), busy, || open.try_lock())?;
     Ok(open)
-}
-
-/// A file of the kernel, and what it holds now.
-fn kept(file: &Path) -> Result<(PathBuf, String), Failure> {
-    let value = fs::read_to_string(file);
-    let value = value.failing(format_args!("'{}' cannot be read", file.display()))?;
-    Ok((file.to_owned(), value.trim().to_owned()))
 }
 
 /// Waits until no command is at work on one of these any more: a mkswap(8) or swapon(8) outlives
@@ -235,19 +213,22 @@ fn is_an_argument(file: &Path) -> bool {
 /// Takes a file or device out of use, if it is in use. The kernel refuses that while it is still
 /// about to come into use.
 fn swap_off(file: &Path) -> Result<(), Failure> {
-    let file_as_text = path(file)?;
     persistently(PATIENCE, Duration::from_millis(100), "swap space stays in use", || {
         if swaps().iter().any(|(used, ..)| used == file) {
-            command("swapoff", &[file_as_text])?;
+            command("swapoff", &[path(file)?])?;
         }
         Ok::<_, Failure>(())
     })
 }
 
-/// Takes a file out of use, if it is in use, and removes it, if it is there.
+/// Takes a file out of use, if it is in use, and removes it, if it is there, or a directory.
 fn remove_swap(file: &Path) -> Result<(), Failure> {
     swap_off(file)?;
-    remove(file, |file| fs::remove_file(file))
+    // One that is no directory is removed as a file, also a link to one.
+    remove(file, |file| match fs::symlink_metadata(file)?.is_dir() {
+        true => fs::remove_dir_all(file),
+        false => fs::remove_file(file),
+    })
 }
 
 /// Removes what is there. The kernel may have a use for a cgroup a moment longer, and a program
@@ -291,8 +272,9 @@ mod tests {
             remove_swap(&file).unwrap();
             assert!(!file.exists());
         }
+        make(&dir.join("input")).unwrap();
         for _ in 0..2 {
-            remove(&dir, |dir| fs::remove_dir(dir)).unwrap();
+            remove_swap(&dir).unwrap();
             assert!(!dir.exists());
         }
     }
@@ -340,9 +322,9 @@ mod tests {
     #[test]
     fn what_a_file_held_is_written_back() {
         let file = file("put-back-setting", "lzo\n");
-        let (kept, value) = kept(&file).unwrap();
+        let value = read_file(&file).unwrap();
         fs::write(&file, "lz4").unwrap();
-        write_back(&kept, &value, &[]).unwrap();
+        write_back(&file, &value, &[]).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "lzo");
         fs::remove_file(&file).unwrap();
     }

@@ -9,13 +9,14 @@ use std::str::FromStr;
 /// What `--device` is by default.
 pub const RAM: &str = "ram";
 /// How the RAM device behaves unless something else is asked for: a fast NVMe disk without noise.
-const RAM_BEHAVES: &str = "latency=10us,bandwidth=4G";
+const RAM_BEHAVES: &str = ",latency=10us,bandwidth=4G";
 
 /// A swap device as `--device` names it: `ram` or a path, with the engine's options of swap devices
 /// after it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SwapDevice {
     place: String,
+    /// With the comma before them.
     options: String,
 }
 
@@ -38,11 +39,7 @@ impl SwapDevice {
     /// What the engine is told, for a device of which `size` is used at most.
     pub fn spec(&self, size: Bytes) -> String {
         let SwapDevice { place, options } = self;
-        let options = match (place.as_str(), options.as_str()) {
-            (RAM, "") => format!(",{RAM_BEHAVES}"),
-            (_, "") => String::new(),
-            (_, options) => format!(",{options}"),
-        };
+        let options = if self.is_ram() && options.is_empty() { RAM_BEHAVES } else { options };
         format!("{place}:{}{options}", size.0)
     }
 }
@@ -51,7 +48,7 @@ impl FromStr for SwapDevice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<SwapDevice, String> {
-        let (place, options) = text.split_once(',').unwrap_or((text, ""));
+        let (place, options) = text.split_at(text.find(',').unwrap_or(text.len()));
         if place.is_empty() {
             return Err(format!("'{text}' names no device: write ram, or a path"));
         }
@@ -63,8 +60,7 @@ impl FromStr for SwapDevice {
 
 impl fmt::Display for SwapDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.place)?;
-        if self.options.is_empty() { Ok(()) } else { write!(f, ",{}", self.options) }
+        write!(f, "{}{}", self.place, self.options)
     }
 }
 

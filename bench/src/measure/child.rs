@@ -24,7 +24,7 @@ const KEPT_BYTES: usize = 1 << 16;
 
 /// What the process of one measurement is told.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub struct Asked {
     /// Name of the bench
     pub bench: String,
     /// Longest that it may take
@@ -64,14 +64,14 @@ pub fn ask(bench: &str, request: &impl Serialize, limit: Duration) -> Result<Sam
 
 /// Measures what the command line asks for, and prints the sample.
 pub fn answer<Q: DeserializeOwned>(
-    args: &Args,
+    asked: &Asked,
     measure: impl FnOnce(Q) -> Result<Sample, Failure>,
 ) -> Result<(), Failure> {
     // Nobody waits for what it finds when who started it is gone. Only a kernel without prctl
     // refuses.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let request = serde_json::from_str(&args.request).failing("request")?;
-    let limit = Duration::from_secs(args.limit_s);
+    let request = serde_json::from_str(&asked.request).failing("request")?;
+    let limit = Duration::from_secs(asked.limit_s);
     std::thread::spawn(move || {
         std::thread::sleep(limit);
         Failure::new(format!("the measurement did not end within {} s", limit.as_secs())).say();

@@ -27,13 +27,9 @@ impl Machine {
 /// What the kernel calls the processors, where it says.
 pub fn processor() -> Option<String> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
-    let name = text
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(':'))?
-        .1
-        .trim()
-        .to_owned();
-    (!name.is_empty()).then_some(name)
+    let (_, name) =
+        text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'))?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 /// RAM that can be had without pushing anything out, in bytes.

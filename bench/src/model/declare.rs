@@ -215,31 +215,39 @@ pub enum Rows {
     /// Those with the largest number of a label.
     Most(&'static str),
     With(&'static [(&'static str, &'static str)]),
+    /// Those that have a label at all.
+    Labelled(&'static str),
     /// The median over those with these labels.
     Across(&'static [(&'static str, &'static str)]),
 }
 
-/// A line about all rows.
+/// A line about some rows.
 pub const fn verdict(
+    rows: Rows,
     steps: &'static [&'static str],
     figure: &'static str,
     says: &'static str,
     goal: Goal,
 ) -> Verdict {
-    Verdict { steps, figure, says, goal, rows: Rows::All }
+    Verdict { steps, figure, says, goal, rows }
 }
 
-impl Verdict {
-    /// About some rows only.
-    pub const fn of(self, rows: Rows) -> Verdict {
-        Verdict { rows, ..self }
-    }
+/// The same where nothing is to be reached.
+pub const fn told(
+    rows: Rows,
+    steps: &'static [&'static str],
+    figure: &'static str,
+    says: &'static str,
+) -> Verdict {
+    verdict(rows, steps, figure, says, Goal::Told)
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Chart {
     /// What stands above it.
-    pub title: Title,
+    pub title: &'static str,
+    /// Or what this says of a row: a chart for each; rows without are in none.
+    pub titles: Option<fn(&Row) -> Option<String>>,
     pub figure: &'static str,
     /// What the axis counts.
     pub axis: &'static str,
@@ -250,56 +258,19 @@ pub struct Chart {
     pub published: bool,
 }
 
-/// What stands above charts.
-#[derive(Clone, Copy, Debug)]
-pub enum Title {
-    Is(&'static str),
-    /// What this says of a row: a chart for each; rows without are in none.
-    Of(RowTitle),
-}
-
-/// What the chart is called that a row is in, if it is in one.
-pub type RowTitle = fn(&Row) -> Option<String>;
-
 /// A chart of all rows, grouped as those of tables are: each step is a series.
 pub const fn chart(title: &'static str, figure: &'static str, axis: &'static str) -> Chart {
-    Chart { title: Title::Is(title), figure, axis, log: false, line: None, published: false }
-}
-
-/// A chart for each title that is said of a row, grouped by the first label: the title says the
-/// others.
-pub const fn titled(title: RowTitle, figure: &'static str, axis: &'static str) -> Chart {
-    Chart { title: Title::Of(title), ..chart("", figure, axis) }
+    Chart { title, titles: None, figure, axis, log: false, line: None, published: false }
 }
 
 impl Chart {
     /// The title of the chart that a row is in.
     pub fn title_of(&self, row: &Row) -> Option<String> {
-        match self.title {
-            Title::Is(title) => Some(title.to_owned()),
-            Title::Of(title) => title(row),
-        }
+        self.titles.map_or_else(|| Some(self.title.to_owned()), |title| title(row))
     }
 
-    /// The labels by which rows are grouped.
+    /// The labels by which rows are grouped: of charts whose titles say the others, the first.
     pub fn groups(&self, ladder: &Ladder) -> &'static [&'static str] {
-        match self.title {
-            Title::Is(_) => ladder.groups,
-            Title::Of(_) => &ladder.groups[..1],
-        }
-    }
-
-    pub const fn log(self) -> Chart {
-        Chart { log: true, ..self }
-    }
-
-    /// With a line at a value, and what that is.
-    pub const fn line(self, at: f64, is: &'static str) -> Chart {
-        Chart { line: Some((at, is)), ..self }
-    }
-
-    /// With what was published of steps.
-    pub const fn published(self) -> Chart {
-        Chart { published: true, ..self }
+        if self.titles.is_some() { &ladder.groups[..1] } else { ladder.groups }
     }
 }

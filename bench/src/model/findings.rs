@@ -3,7 +3,7 @@
 use super::declare::Ladder;
 use super::row::Row;
 use crate::measure::*;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Everything that a bench hands back.
 #[derive(Debug)]
@@ -23,13 +23,11 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// What was measured with these settings, and those that most benches have unless their own
-    /// say otherwise.
-    pub fn of(ladder: &'static Ladder, (rows, rounds): (Vec<Row>, usize), own: Value) -> Findings {
-        let mut settings = json!({ "rounds": rounds, "pinned": true, "delivery": "signal" });
-        let all = settings.as_object_mut().expect("settings have names");
+    /// With settings that this bench has besides, or in place of others.
+    pub fn with(mut self, own: Value) -> Findings {
+        let all = self.settings.as_object_mut().expect("settings have names");
         all.extend(own.as_object().cloned().unwrap_or_default());
-        Findings::new(ladder, settings, rows)
+        self
     }
 
     /// Rows, and nothing besides.

@@ -1,6 +1,7 @@
 //! What follows from a [`Ladder`]: options, cases, settings, and figures that compare two rows.
 
 use super::declare::{Base, Comparison, Ladder, Step};
+use super::findings::Findings;
 use super::row::{Case, Row, by_name};
 use crate::measure::*;
 use clap::ValueEnum;
@@ -71,14 +72,13 @@ impl Ladder {
         self.step(&case.step).and_then(|step| self.settings(step)).unwrap_or_default()
     }
 
-    /// What each of these steps is made of, by its name.
-    pub fn made_of<'s>(&self, steps: impl IntoIterator<Item = &'s &'s Step>) -> Value {
-        let told = |step: &Step| match self.settings(step) {
+    /// What a step is made of, for people.
+    fn made_of(&self, step: &Step) -> String {
+        match self.settings(step) {
             None => step.instead.to_owned(),
             Some(list) if list.is_empty() => "defaults".to_owned(),
             Some(list) => list,
-        };
-        by_name(steps.into_iter().map(|step| (step.name, told(step))))
+        }
     }
 
     pub fn case<K>(step: &Step, labels: Vec<(&'static str, Value)>, what: K) -> Case<K> {
@@ -86,19 +86,15 @@ impl Ladder {
         Case { step: step.name.to_owned(), labels, reference, what }
     }
 
-    /// The cases in the order of their rows: all steps with as many threads, bottom up, then with
-    /// the next number.
-    pub fn with_threads(steps: &[&'static Step], threads: &[u32]) -> Vec<Case<usize>> {
+    /// The cases of steps in the order of their rows: all that were asked for with as many threads,
+    /// bottom up, then with the next number.
+    pub fn with_threads(&self, asked: &[String], threads: &[u32]) -> Vec<Case<usize>> {
+        let steps = self.chosen(asked);
         let case = |step: &&Step, threads: u32| {
             Ladder::case(step, vec![("threads", json!(threads))], threads as usize)
         };
         let of = |threads: u32| steps.iter().map(move |step| case(step, threads));
         once(threads.iter().copied()).into_iter().flat_map(of).collect()
-    }
-
-    /// The numbers of threads of such cases.
-    pub fn threads(cases: &[Case<usize>]) -> Vec<usize> {
-        once(cases.iter().map(|case| case.what))
     }
 
     /// Has a request measured by a process of its own, within a minute and what so many pages may
@@ -108,24 +104,30 @@ impl Ladder {
         child::ask(self.bench, request, Duration::from_secs(60) + worst)
     }
 
-    /// Measures all cases in turn, round after round, and compares them; returns their rows, and
-    /// how many rounds were made.
+    /// Measures all cases in turn, round after round; what was found.
     pub fn measure<K>(
-        &self,
+        &'static self,
         cases: &[Case<K>],
         rounds: Option<u32>,
         measure: impl FnMut(&Case<K>) -> Result<Sample, Failure>,
-    ) -> Result<(Vec<Row>, usize), Failure> {
-        let series = crate::measure::rounds(cases, rounds, measure)?;
-        let rounds = series.iter().map(Vec::len).max().unwrap_or(0);
-        Ok((self.rows(cases, series), rounds))
+    ) -> Result<Findings, Failure> {
+        Ok(self.found(cases, crate::measure::rounds(cases, rounds, measure)?))
     }
 
-    /// The rows of what was measured, compared. A case without any figure has none.
-    pub fn rows<K>(&self, cases: &[Case<K>], mut series: Vec<Series>) -> Vec<Row> {
+    /// The rows of what was measured, compared, with the settings that most benches have. A case
+    /// without any figure has no row.
+    pub fn found<K>(&'static self, cases: &[Case<K>], mut series: Vec<Series>) -> Findings {
         self.compare(cases, &mut series);
         let rows = cases.iter().zip(&series).map(|(case, series)| Row::new(case, series));
-        rows.filter(|row| !row.figures.is_empty()).collect()
+        let rows = rows.filter(|row| !row.figures.is_empty()).collect();
+        let rounds = series.iter().map(Vec::len).max().unwrap_or(0);
+        let mut settings = json!({ "rounds": rounds, "pinned": true, "delivery": "signal" });
+        if !self.steps.is_empty() {
+            let is_measured = |step: &&Step| cases.iter().any(|case| case.step == step.name);
+            let steps = self.steps.iter().filter(is_measured);
+            settings["steps"] = by_name(steps.map(|step| (step.name, self.made_of(step))));
+        }
+        Findings::new(self, settings, rows)
     }
 
     /// Adds the figures that compare two cases of the same round. Where either lacks the figure, or
@@ -189,29 +191,31 @@ mod tests {
         ..Ladder::NONE
     };
 
-    fn steps(names: &[&str]) -> Vec<&'static Step> {
-        LADDER.chosen(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+    fn planned(names: &[&str], threads: &[u32]) -> Vec<Case<usize>> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        LADDER.with_threads(&names, threads)
     }
 
     #[test]
     fn each_step_comes_once_in_the_order_of_the_ladder_for_each_number_of_threads() {
-        let cases = Ladder::with_threads(&steps(&["high", "low", "high"]), &[2, 1, 2]);
+        let cases = planned(&["high", "low", "high"], &[2, 1, 2]);
         let names: Vec<String> = cases.iter().map(Case::to_string).collect();
         assert_eq!(names, ["low, 2 threads", "high, 2 threads", "low, 1 thread", "high, 1 thread"]);
-        assert_eq!(steps(&[]).len(), 4);
+        assert_eq!(planned(&[], &[1]).len(), 4);
     }
 
     #[test]
     fn a_step_has_the_settings_of_the_one_below_but_for_its_own() {
         let expected = json!({"kernel": "mmap", "low": "a=1,b=1", "high": "a=1,b=2,c=3",
             "default": "defaults"});
-        assert_eq!(LADDER.made_of(&steps(&[])), expected);
+        let cases = planned(&[], &[1]);
+        assert_eq!(LADDER.found(&cases, vec![Series::new(); 4]).settings["steps"], expected);
         assert_eq!(LADDER.settings(&LADDER.steps[0]), None);
     }
 
     #[test]
     fn rows_are_compared_with_those_of_the_same_labels_and_round() {
-        let cases = Ladder::with_threads(&steps(&[]), &[1, 2]);
+        let cases = planned(&[], &[1, 2]);
         let series = |rates: &[f64]| -> Series {
             rates.iter().map(|rate| Sample::from([("rate".to_owned(), *rate)])).collect()
         };
@@ -225,12 +229,12 @@ mod tests {
         assert_eq!((of(1, 1, "of_first"), of(3, 0, "of_first")), (None, Some(0.5)));
         assert_eq!((of(1, 0, "measure"), of(2, 0, "measure")), (Some(0.0), Some(-1.0)));
         assert_eq!(of(6, 0, "gain"), None, "what is not finite is no figure");
-        assert_eq!(LADDER.rows(&cases, all).len(), 6, "cases without figures have no row");
+        assert_eq!(LADDER.found(&cases, all).rows.len(), 6, "cases without figures have no row");
     }
 
     #[test]
     fn a_base_that_was_measured_once_stands_for_every_round() {
-        let cases = Ladder::with_threads(&steps(&["low", "high"]), &[1]);
+        let cases = planned(&["low", "high"], &[1]);
         let once = vec![Sample::from([("rate".to_owned(), 2.0)])];
         let mut series = vec![once.clone(), [once.clone(), once].concat()];
         LADDER.compare(&cases, &mut series);

@@ -146,11 +146,11 @@ mod tests {
     use super::*;
     use crate::fixture::{LADDER, row};
 
-    const CHART: Chart = titled(
-        |row| row.labels.contains_key("peer").then(|| row.label("peer")),
-        "rate",
-        "pages a second",
-    );
+    const CHART: Chart = Chart {
+        titles: Some(|row| row.labels.contains_key("peer").then(|| row.label("peer"))),
+        ..chart("", "rate", "pages a second")
+    };
+    const LOG: Chart = Chart { log: true, ..CHART };
 
     #[test]
     fn marks_are_round_numbers() {
@@ -160,12 +160,13 @@ mod tests {
         };
         assert_eq!(marks(4.1, CHART), [0.0, 2.0, 4.0]);
         assert_eq!(marks(12e3, CHART), [0.0, 5e3, 10e3]);
-        assert_eq!(marks(150.0, CHART.log()), [1.0, 10.0, 100.0]);
+        assert_eq!(marks(150.0, LOG), [1.0, 10.0, 100.0]);
     }
 
     #[test]
     fn there_is_a_chart_for_each_title_with_a_bar_for_each_row_and_what_was_published() {
-        let charts = const { &[CHART.published().line(2.0, "the kernel"), CHART.log()] };
+        let line = Some((2.0, "the kernel"));
+        let charts = Box::leak(Box::new([Chart { published: true, line, ..CHART }, LOG]));
         let steps = const { &[Step::new("one", "").published(|| json!({ "rate": 7.5 }))] };
         let called = &[("one", "number one")];
         let ladder =

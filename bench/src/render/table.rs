@@ -34,9 +34,12 @@ pub fn cells<'r>(
     Cells { names: groups.len() + 1, lines }
 }
 
-/// A table as text.
+/// A table as text, without a title and a heading where nothing is below.
 pub fn text(findings: &Findings, table: &Table) -> String {
     let cells = cells(findings.groups, table.columns, findings.rows.iter());
+    if cells.lines.len() == 1 {
+        return String::new();
+    }
     let title = if table.title.is_empty() { String::new() } else { format!("{}\n\n", table.title) };
     // Names to the left, numbers to the right.
     title + &aligned(&cells.lines, |at| at + 1 == cells.names, cells.names - 1)
@@ -108,5 +111,7 @@ threads  step                                rate/s
         let mut findings = findings();
         findings.rows[0].figures.clear();
         assert_eq!(text(&findings, &LADDER.tables[0]).matches('\n').count(), 3);
+        findings.rows.clear();
+        assert_eq!(text(&findings, &LADDER.tables[0]), "", "and so is a table without rows");
     }
 }

@@ -11,21 +11,17 @@ const NOTHING: &str = "Nothing is compared with anything here: measure other ste
 pub fn text(findings: &Findings) -> String {
     let judged: Vec<Vec<String>> =
         findings.ladder.verdicts.iter().flat_map(|verdict| lines(findings, verdict)).collect();
-    let mut text = match (judged.is_empty(), findings.ladder.verdicts.is_empty()) {
-        (true, true) => String::new(),
-        (true, false) => format!("{NOTHING}\n"),
-        (false, _) => {
-            let Machine { cpus, kernel, .. } = &findings.machine;
-            format!(
-                "Medians (lowest to highest round) on {cpus} CPUs, Linux {kernel}:\n\n{}",
-                aligned(&judged, |_| true, 0)
-            )
-        }
+    let Machine { cpus, kernel, .. } = &findings.machine;
+    let mut text = match judged.is_empty() {
+        true => format!("{NOTHING}\n"),
+        false => format!(
+            "Medians (lowest to highest round) on {cpus} CPUs, Linux {kernel}:\n\n{}",
+            aligned(&judged, |_| true, 0)
+        ),
     };
     let published = published(findings.ladder);
-    let notes: Vec<&String> = published.iter().chain(&findings.notes).collect();
-    text += if text.is_empty() || notes.is_empty() { "" } else { "\n" };
-    notes.iter().for_each(|note| text += &format!("{note}\n"));
+    let notes: Vec<&str> = published.iter().chain(&findings.notes).map(String::as_str).collect();
+    text += &format!("\n{}", notes.join("\n"));
     text.truncate(text.trim_end().len());
     text
 }
@@ -35,8 +31,8 @@ fn lines(findings: &Findings, verdict: &Verdict) -> Vec<Vec<String>> {
     let rows = selected(findings, verdict);
     let format = format_of(findings.ladder, verdict.figure);
     let told: Vec<Option<[String; 3]>> = match (verdict.goal, verdict.rows) {
-        (Goal::NoLoss, _) => vec![no_loss(findings, verdict, &rows)],
-        (_, Rows::Across(labels)) => vec![across(findings, verdict, labels, &rows, format)],
+        (NoLoss, _) => vec![no_loss(findings, verdict, &rows)],
+        (_, Across(labels)) => vec![across(findings, verdict, labels, &rows, format)],
         _ => {
             let line = |row: &&Row| {
                 let figure = row.get(verdict.figure)?;
@@ -56,11 +52,12 @@ fn lines(findings: &Findings, verdict: &Verdict) -> Vec<Vec<String>> {
 fn selected<'f>(findings: &'f Findings, verdict: &Verdict) -> Vec<&'f Row> {
     let number = |row: &Row, label: &str| row.labels.get(label).and_then(Value::as_u64);
     let belongs = |row: &&Row| match verdict.rows {
-        Rows::All => true,
-        Rows::Most(label) => {
+        All => true,
+        Most(label) => {
             number(row, label) == findings.rows.iter().map(|row| number(row, label)).max().flatten()
         }
-        Rows::With(labels) | Rows::Across(labels) => {
+        Labelled(label) => row.labels.contains_key(label),
+        With(labels) | Across(labels) => {
             labels.iter().all(|(name, value)| row.label(name) == *value)
         }
     };
@@ -94,37 +91,35 @@ pub fn format_of(ladder: &Ladder, figure: &str) -> Format {
 /// What follows from a figure. `None` if it is to be no worse than one that was not measured.
 fn outcome(findings: &Findings, verdict: &Verdict, row: &Row, format: Format) -> Option<String> {
     let figure = row.get(verdict.figure)?;
-    let Goal::NotAbove(step) = verdict.goal else {
+    let NotAbove(step) = verdict.goal else {
         return Some(judged(verdict.goal, figure, format));
     };
     let is_base = |other: &&Row| other.step == step && other.labels == row.labels;
     let base = findings.rows.iter().find(is_base).filter(|_| row.step != step)?;
     let above = figure.min > base.get(verdict.figure)?.max;
-    Some(format!("{}met: {}above {step} in every round", not(above), not(!above)))
-}
-
-/// "not", where it is not.
-fn not(it_is_not: bool) -> &'static str {
-    if it_is_not { "not " } else { "" }
+    Some(match above {
+        true => format!("not met: above {step} in every round"),
+        false => format!("met: not above {step} in every round"),
+    })
 }
 
 /// Whether a figure by itself reaches a goal.
 pub fn judged(goal: Goal, figure: Spread, format: Format) -> String {
     let told = format(figure.median);
     match goal {
-        Goal::AtLeast(least) if figure.median >= least => format!("met: {} or more", format(least)),
-        Goal::AtLeast(least) => format!("not met: {told} of {}", format(least)),
-        Goal::AtMost(most) if figure.median <= most => format!("met: {} or less", format(most)),
-        Goal::AtMost(most) => format!("not met: {told}, {} at most", format(most)),
-        Goal::GainOf(least) => {
+        AtLeast(least) if figure.median >= least => format!("met: {} or more", format(least)),
+        AtLeast(least) => format!("not met: {told} of {}", format(least)),
+        AtMost(most) if figure.median <= most => format!("met: {} or less", format(most)),
+        AtMost(most) => format!("not met: {told}, {} at most", format(most)),
+        GainOf(least) => {
             let gained = figure.min > 0.0 && figure.rounds >= ROUNDS_BY_DEFAULT as usize;
             match figure.median >= least && gained {
                 true => format!("met: {} or more, {}", format(least), change(figure)),
                 false => format!("not met: {told} of {}, {}", format(least), change(figure)),
             }
         }
-        Goal::Gain => change(figure).to_owned(),
-        Goal::Told | Goal::NotAbove(_) | Goal::NoLoss => String::new(),
+        Gain => change(figure).to_owned(),
+        Told | NotAbove(_) | NoLoss => String::new(),
     }
 }
 
@@ -209,7 +204,7 @@ fn published(ladder: &Ladder) -> Option<String> {
 mod tests {
     use super::*;
     use crate::fixture::{LADDER, row};
-    use crate::model::declare::{Step, verdict};
+    use crate::model::declare::Step;
     use crate::model::format::{gain, ratio};
     use serde_json::json;
 
@@ -229,17 +224,17 @@ mod tests {
     fn a_goal_is_met_or_not_with_its_figure() {
         let spread = |values: &[f64]| Spread::of(values.to_vec());
         let said = |goal, values: &[f64]| judged(goal, spread(values), ratio);
-        assert_eq!(said(Goal::AtLeast(1.5), &[1.5]), "met: 1.50 or more");
-        assert_eq!(said(Goal::AtLeast(1.5), &[1.2]), "not met: 1.20 of 1.50");
-        assert_eq!(said(Goal::AtMost(1.1), &[1.1]), "met: 1.10 or less");
-        assert_eq!(said(Goal::AtMost(1.1), &[1.2]), "not met: 1.20, 1.10 at most");
-        assert_eq!(said(Goal::Told, &[1.2]), "");
-        let change = |values: &[f64]| judged(Goal::Gain, spread(values), gain);
+        assert_eq!(said(AtLeast(1.5), &[1.5]), "met: 1.50 or more");
+        assert_eq!(said(AtLeast(1.5), &[1.2]), "not met: 1.20 of 1.50");
+        assert_eq!(said(AtMost(1.1), &[1.1]), "met: 1.10 or less");
+        assert_eq!(said(AtMost(1.1), &[1.2]), "not met: 1.20, 1.10 at most");
+        assert_eq!(said(Told, &[1.2]), "");
+        let change = |values: &[f64]| judged(Gain, spread(values), gain);
         assert_eq!(change(&[0.01, 0.02, 0.03]), "a gain in every round");
         assert_eq!(change(&[-0.03, -0.02, -0.01]), "a loss in every round");
         assert_eq!(change(&[-0.01, 0.02, 0.03]), "no gain that can be told from noise");
         assert_eq!(change(&[0.01, 0.02]), "too few rounds to tell");
-        let gain_of = |values: &[f64]| judged(Goal::GainOf(0.04), spread(values), gain);
+        let gain_of = |values: &[f64]| judged(GainOf(0.04), spread(values), gain);
         assert_eq!(gain_of(&[0.04; 3]), "met: +4.0 % or more, a gain in every round");
         assert!(gain_of(&[0.5, 0.5]).starts_with("not met: +50.0 % of +4.0 %, too few"));
         assert!(gain_of(&[-0.1, 0.5, 0.5]).starts_with("not met: +50.0 % of +4.0 %, no gain"));
@@ -247,13 +242,12 @@ mod tests {
 
     #[test]
     fn the_first_step_is_judged_that_was_measured_where_there_are_most_threads() {
+        const MOST: Rows = Most("threads");
         const VERDICTS: &[Verdict] = &[
-            verdict(&["best", "good"], "rate", "pages", Goal::AtLeast(5.0))
-                .of(Rows::Most("threads")),
-            verdict(&["good"], "rate", "pages with one", Goal::Told)
-                .of(Rows::With(&[("threads", "1")])),
-            verdict(&["good"], "rate", "no worse", Goal::NotAbove("old")),
-            verdict(&["other"], "rate", "none", Goal::Told),
+            verdict(MOST, &["best", "good"], "rate", "pages", AtLeast(5.0)),
+            told(With(&[("threads", "1")]), &["good"], "rate", "pages with one"),
+            verdict(All, &["good"], "rate", "no worse", NotAbove("old")),
+            told(Labelled("threads"), &["other"], "rate", "none"),
         ];
         let rows = vec![of("good", 1, &[3.0]), of("old", 1, &[2.0]), of("good", 2, &[4.0, 6.0])];
         let expected = "\
@@ -271,7 +265,7 @@ Published: them, 2008. old: n 29,026, s 1.5.";
 
     #[test]
     fn a_loss_that_chance_explains_is_not_held_against_a_step() {
-        const VERDICTS: &[Verdict] = &[verdict(&[], "rate", "over the step before", Goal::NoLoss)];
+        const VERDICTS: &[Verdict] = &[verdict(All, &[], "rate", "over the step before", NoLoss)];
         let said = |rounds: usize, lost: u64| {
             let change = |n: u64| if n <= lost { -0.1 } else { 0.1 };
             let rows = (1..=8).map(|n| of("x", n, &vec![change(n); rounds])).collect();
@@ -289,8 +283,8 @@ Published: them, 2008. old: n 29,026, s 1.5.";
 
     #[test]
     fn a_median_over_rows_says_what_it_is_made_of() {
-        const VERDICTS: &[Verdict] = &[verdict(&["x"], "rate", "median", Goal::AtMost(0.7))
-            .of(Rows::Across(&[("peer", "zram")]))];
+        const ZRAM: Rows = Across(&[("peer", "zram")]);
+        const VERDICTS: &[Verdict] = &[verdict(ZRAM, &["x"], "rate", "median", AtMost(0.7))];
         let row = |workload: &str, peer: &str, rate: f64| {
             let labels = [("peer", json!(peer)), ("workload", json!(workload))];
             row("x", &labels, &[("rate", &[rate])])

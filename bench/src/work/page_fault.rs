@@ -32,8 +32,9 @@ pub const MEASURED: Duration = Duration::from_millis(300);
 const BUDGET_FACTOR: u64 = 2;
 const BUDGET_SPARE: u64 = 64 << 20;
 
+/// What is to be measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Request {
+pub struct FirstWrites {
     /// Settings of the pool; the kernel's own memory has none.
     pub settings: Option<String>,
     pub threads: usize,
@@ -54,10 +55,11 @@ fn of_kernel(len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Fail
     Ok(())
 }
 
-/// Measures in this process, which does nothing else.
-pub fn measure_one(request: Request) -> Result<Sample, Failure> {
+/// Measures in this process, which does nothing else, after one pass of every thread: the host of a
+/// virtual machine gives it memory, lists fill, stacks and tables are touched.
+pub fn measure_one(request: FirstWrites) -> Result<Sample, Failure> {
     let Some(settings) = &request.settings else {
-        warm_up(&request, &of_kernel)?;
+        passes(&request, &of_kernel, Duration::ZERO)?;
         return Ok(measure(&request, &of_kernel)?.1);
     };
     let touched = (request.threads * request.bytes) as u64;
@@ -66,21 +68,15 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
         borrower(pool::map(&pool, len as u64)?.as_mut_slice());
         Ok(())
     };
-    warm_up(&request, &of_pool)?;
+    passes(&request, &of_pool, Duration::ZERO)?;
     let (measured, counted) = Counted::during(&pool, || measure(&request, &of_pool));
     let (pages, mut sample) = measured?;
     add_counted(&mut sample, pages, &counted)?;
     Ok(sample)
 }
 
-/// One pass of every thread: the host of a virtual machine gives it memory, lists fill, stacks and
-/// tables are touched.
-fn warm_up(request: &Request, lend: Lend<'_>) -> Result<(), Failure> {
-    passes(request, lend, Duration::ZERO).map(drop)
-}
-
 /// Pages written, and the figures of that.
-fn measure(request: &Request, lend: Lend<'_>) -> Result<(u64, Sample), Failure> {
+fn measure(request: &FirstWrites, lend: Lend<'_>) -> Result<(u64, Sample), Failure> {
     let cpu = cpu_time(ClockId::ProcessCPUTime);
     let (pages, elapsed) = passes(request, lend, MEASURED)?;
     let cpu = cpu_time(ClockId::ProcessCPUTime) - cpu;
@@ -95,7 +91,11 @@ fn measure(request: &Request, lend: Lend<'_>) -> Result<(u64, Sample), Failure> 
 }
 
 /// Passes of all threads for `time`; returns pages written and the time it took.
-fn passes(request: &Request, lend: Lend<'_>, time: Duration) -> Result<(u64, Duration), Failure> {
+fn passes(
+    request: &FirstWrites,
+    lend: Lend<'_>,
+    time: Duration,
+) -> Result<(u64, Duration), Failure> {
     let timed = threads::run(request.threads, request.pinned, time, |stop| {
         thread(lend, request.bytes, stop)
     });
@@ -154,7 +154,8 @@ mod tests {
 
     #[test]
     fn every_thread_makes_a_whole_pass_and_all_that_is_written_counts() {
-        let request = Request { settings: None, threads: 3, bytes: 5 * PAGE_SIZE, pinned: false };
+        let request =
+            FirstWrites { settings: None, threads: 3, bytes: 5 * PAGE_SIZE, pinned: false };
         let written = Mutex::new(Vec::new());
         let lend = |len: usize, borrower: &mut dyn FnMut(&mut [u8])| {
             let mut memory = vec![0; len];

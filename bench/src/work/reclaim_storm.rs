@@ -27,9 +27,6 @@ const MESSAGE_WORDS: usize = MESSAGE_BYTES.div_ceil(8);
 /// Stack of a thread, which is not managed memory.
 const STACK_BYTES: usize = 256 << 10;
 
-/// What to measure: how many messages go from each sender to each receiver of its group.
-pub type Request = pool::Request<u32>;
-
 /// What the threads use in all.
 pub fn used_bytes(memory: u64, groups: usize) -> u64 {
     let threads = (groups * GROUP_THREADS) as u64;
@@ -92,8 +89,9 @@ fn receive(set: &mut WorkingSet<'_>, mut from: &UnixStream, messages: u32) -> st
     Ok(())
 }
 
-/// Measures in this process, which does nothing else.
-pub fn measure_one(request: Request) -> Result<Sample, Failure> {
+/// Measures in this process, which does nothing else. `what` is how many messages go from
+/// each sender to each receiver of its group.
+pub fn measure_one(request: pool::Request<u32>) -> Result<Sample, Failure> {
     let began = Instant::now();
     let pool = request.pool()?;
     let (threads, messages) = (request.threads, request.what);

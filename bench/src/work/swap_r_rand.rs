@@ -2,8 +2,8 @@
 //! have them.
 
 use crate::measure::*;
+use overspill::Pool;
 use overspill::units::PAGE_SIZE;
-use overspill::{Pool, Region};
 use overspill_bench::contents::{self, Contents, Random, WORDS, tag};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -16,60 +16,53 @@ const WARM_UP: u64 = 2;
 /// takes as long as reading many pages.
 const TOLD_EVERY: u64 = 4;
 
-/// What to measure: how many reads, of all threads together.
-pub type Request = pool::Request<u64>;
-
 /// Nanoseconds of a read, with where the page came from if that was told.
-type Read = (Option<&'static str>, u64);
+type TimedRead = (Option<&'static str>, u64);
 
-/// Measures in this process, which does nothing else.
-pub fn measure_one(request: Request) -> Result<Sample, Failure> {
+/// Measures in this process, which does nothing else. `what` is how many reads, of all
+/// threads together.
+pub fn measure_one(request: pool::Request<u64>) -> Result<Sample, Failure> {
     let pool = request.pool()?;
-    let pages = request.pages();
     let mut region = pool::map(&pool, request.bytes)?;
     contents::pages(region.as_mut_slice(), 0).for_each(|(page, number)| fill(page, number));
-    let reader = Reader { pool: &pool, region: &region, pages, alone: request.threads == 1 };
+    let words = region.as_slice::<u64>();
+    let threads = request.threads as u64;
     let run = |reads: u64, seed: u64| {
-        let mut seeds: Vec<u64> = (0..request.threads as u64).map(|thread| seed + thread).collect();
+        let mut seeds: Vec<u64> = (0..threads).map(|thread| seed + thread).collect();
         threads::each(&mut seeds, |seed| {
-            reader.read(reads / request.threads as u64, Random::new(*seed))
+            read(&pool, words, threads == 1, reads / threads, Random::new(*seed))
         })
     };
-    run(pages / WARM_UP, 1);
+    run(request.pages() / WARM_UP, 1);
     let (timed, counted) = Counted::during(&pool, || run(request.what, 1 << 32));
     pool::right(timed.results.iter().map(|(_, wrong)| wrong).sum())?;
-    let reads: Vec<Read> = timed.results.into_iter().flat_map(|(reads, _)| reads).collect();
+    let reads: Vec<TimedRead> = timed.results.into_iter().flat_map(|(reads, _)| reads).collect();
     told(&reads, timed.elapsed, &counted)
 }
 
-/// What all threads read from.
-struct Reader<'a> {
-    pool: &'a Pool,
-    region: &'a Region<'a>,
-    pages: u64,
-    /// Whether one thread reads, so that what is counted meanwhile is its own doing.
+/// Reads pages of a pool at random, and times each read; how many pages were wrong. Where one
+/// thread reads `alone`, what is counted meanwhile is its own doing.
+fn read(
+    pool: &Pool,
+    words: &[u64],
     alone: bool,
-}
-
-impl Reader<'_> {
-    /// Reads pages at random, and times each read; how many pages were wrong.
-    fn read(&self, reads: u64, mut random: Random) -> (Vec<Read>, u64) {
-        let (mut found, mut wrong) = (Vec::with_capacity(reads as usize), 0);
-        let words = self.region.as_slice::<u64>();
-        for read in 0..reads {
-            let page = random.below(self.pages);
-            // What a read is told by is dear to count, so that it is told for some.
-            let told = self.alone && read.is_multiple_of(TOLD_EVERY);
-            let before = told.then(|| self.pool.stats());
-            let began = Instant::now();
-            let word = black_box(words[page as usize * WORDS]);
-            let ns = began.elapsed().as_nanos() as u64;
-            let source = before.map(|before| source(&before.counters, &self.pool.stats().counters));
-            found.push((source, ns));
-            wrong += u64::from(word != tag(page));
-        }
-        (found, wrong)
+    reads: u64,
+    mut random: Random,
+) -> (Vec<TimedRead>, u64) {
+    let (mut found, mut wrong) = (Vec::with_capacity(reads as usize), 0);
+    for read in 0..reads {
+        let page = random.below((words.len() / WORDS) as u64);
+        // What a read is told by is dear to count, so that it is told for some.
+        let told = alone && read.is_multiple_of(TOLD_EVERY);
+        let before = told.then(|| pool.stats());
+        let began = Instant::now();
+        let word = black_box(words[page as usize * WORDS]);
+        let ns = began.elapsed().as_nanos() as u64;
+        let source = before.map(|before| source(&before.counters, &pool.stats().counters));
+        found.push((source, ns));
+        wrong += u64::from(word != tag(page));
     }
+    (found, wrong)
 }
 
 /// Where the page of a read came from: it was there, without a fault; the swap cache had it, a
@@ -93,7 +86,7 @@ const RATIOS: &[Ratio] = &[
 ];
 
 /// The figures of reads, with what a pool counted meanwhile.
-fn told(reads: &[Read], elapsed: Duration, counted: &Counted) -> Result<Sample, Failure> {
+fn told(reads: &[TimedRead], elapsed: Duration, counted: &Counted) -> Result<Sample, Failure> {
     if reads.is_empty() {
         fail!("nothing was read: ask for more --reads");
     }

@@ -8,9 +8,6 @@ use overspill::units::{Bytes, PAGE_SIZE};
 use overspill_bench::contents::WORDS;
 use std::time::Duration;
 
-/// What to measure: `bytes` are what all threads together write beyond the budget.
-pub type Request = pool::Request;
-
 /// What the figures of pages that come in, while others go out, begin with; those of pages that
 /// go out begin with nothing.
 const IN: &str = "in.";
@@ -33,9 +30,13 @@ pub const LOCKS: [Lock; 5] = [
     Lock { name: "zone_lock", title: "zone", of_swap: false },
 ];
 
-/// What shares a lock of the swap cache, and a cluster of slots.
+/// What shares a lock of the swap cache, and a cluster of slots, while memory is swapped.
 #[derive(Clone, Copy, Debug)]
 struct Sharing {
+    /// Threads that can run at once.
+    running: usize,
+    /// How much swap space and frames are in use, the less of them.
+    bytes: u64,
     /// Each processor takes slots from a cluster of its own.
     cpu_clusters: bool,
     /// How much swap space, or how many bytes of frames, share a lock of the swap cache; none if
@@ -45,26 +46,28 @@ struct Sharing {
 
 impl Sharing {
     /// As settings of a pool say.
-    fn of(settings: &str) -> Sharing {
+    fn of(settings: &str, running: usize, bytes: u64) -> Sharing {
         let value = |key: &str| {
             settings.split(',').find_map(|one| one.strip_prefix(key)?.strip_prefix('='))
         };
         let partition = value("cache.partition").and_then(|size| size.parse::<Bytes>().ok());
         Sharing {
+            running,
+            bytes,
             cpu_clusters: value("slot.cpu_cluster") == Some("on"),
             partition: partition.map(|bytes| bytes.0 as usize),
         }
     }
 
-    /// How many locks of a kind are in use side by side while `running` threads swap memory in
+    /// How many locks of a kind are in use side by side while the threads swap memory in
     /// sequence: what follows from where their slots lie. Slots that go out at one time come from
     /// the current clusters: one of the device, or one of each processor; they come back in the
     /// order in which they went. So only as many locks of the swap cache's index are in use as
     /// cover the current clusters, which lie side by side, however many there are in all. Frames
     /// come from one zone, and those of all threads from the same part of it, so that one LRU
     /// list is in use.
-    fn side_by_side(self, lock: Lock, running: usize) -> usize {
-        let clusters = if self.cpu_clusters { running } else { 1 };
+    fn side_by_side(self, lock: Lock) -> usize {
+        let clusters = if self.cpu_clusters { self.running } else { 1 };
         let clusters_of = |bytes: usize| bytes / (CLUSTER_SLOTS * PAGE_SIZE);
         match lock.name {
             "cluster_lock" => clusters,
@@ -76,14 +79,14 @@ impl Sharing {
     }
 
     /// The same if what is swapped at one time were spread evenly over all of it, the swap space
-    /// and the frames of `bytes` bytes: the most that partitions can do, where
-    /// [`Sharing::side_by_side`] is what they do here.
-    fn if_spread(self, lock: Lock, running: usize, bytes: u64) -> usize {
+    /// and the frames: the most that partitions can do, where [`Sharing::side_by_side`] is what
+    /// they do here.
+    fn if_spread(self, lock: Lock) -> usize {
         match (lock.name, self.partition) {
             ("swap_cache_lock" | "swap_ages_lock", Some(partition)) => {
-                (bytes as usize).div_ceil(partition)
+                (self.bytes as usize).div_ceil(partition)
             }
-            _ => self.side_by_side(lock, running),
+            _ => self.side_by_side(lock),
         }
     }
 }
@@ -97,8 +100,9 @@ struct Share<'a> {
     head: usize,
 }
 
-/// Measures in this process, which does nothing else.
-pub fn measure_one(request: Request) -> Result<Sample, Failure> {
+/// Measures in this process, which does nothing else. `bytes` are what all threads together
+/// write beyond the budget.
+pub fn measure_one(request: pool::Request) -> Result<Sample, Failure> {
     let pool = request.pool()?;
     let pages = |bytes: u64| (bytes as usize / request.threads / PAGE_SIZE).max(1);
     let (head, tail) = (pages(request.memory), pages(request.bytes));
@@ -109,22 +113,17 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let mut shares: Vec<Share<'_>> =
         (0..request.threads).map(share).collect::<Result<_, Failure>>()?;
     let running = request.threads.min(Machine::this().cpus);
-    let sharing = Sharing::of(&request.settings);
+    let sharing = Sharing::of(&request.settings, running, request.memory.min(request.bytes));
     let mut sample = Sample::new();
-    let mut tell = |phase: &str, elapsed: Duration, counted: &Counted| {
-        add_counted(&mut sample, phase, elapsed, running, counted)?;
-        add_serial(&mut sample, phase, sharing, running, request.memory.min(request.bytes));
-        Ok(())
-    };
     // 1. The budget is used up.
     threads::each(&mut shares, |share| share.write(0, share.head));
     // 2. Every page written pushes one out.
     let (timed, counted) = Counted::during(&pool, || threads::each(&mut shares, Share::write_tail));
-    tell("", timed.elapsed, &counted)?;
+    add_counted(&mut sample, "", timed.elapsed, &counted, sharing)?;
     // 3. All is read back from its beginning, which pushes out what was written last.
     let (timed, counted) =
         Counted::during(&pool, || threads::each(&mut shares, |share| share.wrong_pages()));
-    tell(IN, timed.elapsed, &counted)?;
+    add_counted(&mut sample, IN, timed.elapsed, &counted, sharing)?;
     pool::right(timed.results.into_iter().sum())?;
     Ok(sample)
 }
@@ -158,45 +157,16 @@ impl Share<'_> {
     }
 }
 
-/// Adds the time that each kind of lock takes a page one after another, and the longest of them,
-/// which limits how many pages move however many processors there are. Holds of more than 50 us do
-/// not count: their holder was interrupted, which a machine with processors enough would not do.
-/// `bytes` are how much swap space and frames are in use, the less of them.
-fn add_serial(sample: &mut Sample, phase: &str, sharing: Sharing, running: usize, bytes: u64) {
-    let (mut longest, mut spread): (f64, f64) = (0.0, 0.0);
-    for lock in LOCKS {
-        let figure = |name: &str| format!("{phase}locks.{}.{name}", lock.name);
-        let Some(hold_ns) = sample.get(&figure("short_hold_ns")).copied() else { continue };
-        // Nanoseconds that locks of the kind are held for each page, divided by how many are in
-        // use side by side.
-        let serial = hold_ns / 1000.0 / sharing.side_by_side(lock, running) as f64;
-        sample.insert(figure("serial_ns_per_page"), serial);
-        longest = longest.max(serial);
-        if lock.of_swap {
-            spread = spread.max(hold_ns / 1000.0 / sharing.if_spread(lock, running, bytes) as f64);
-        }
-    }
-    if longest > 0.0 {
-        let figures = [
-            ("serial_ns_per_page_max", longest),
-            // Pages a second at which the locks of that kind are held all the time.
-            ("saturation_pages_per_s", 1e9 / longest),
-            // The longest of the locks of slots, clusters and the swap cache alone, were they in
-            // use evenly.
-            ("swap_serial_ns_per_page_if_spread", spread),
-        ];
-        add(sample, figures.map(|(name, value)| (format!("{phase}{name}"), value)));
-    }
-}
-
-/// Adds what a pool counted while the threads, of which `running` can run at once, worked for
-/// `elapsed`.
+/// Adds what a pool counted while the threads worked for `elapsed`, with the time that each kind of
+/// lock takes a page one after another, and the longest of them, which limits how many pages move
+/// however many processors there are. Holds of more than 50 us do not count for these: their holder
+/// was interrupted, which a machine with processors enough would not do.
 fn add_counted(
     sample: &mut Sample,
     phase: &str,
     elapsed: Duration,
-    running: usize,
     counted: &Counted,
+    sharing: Sharing,
 ) -> Result<(), Failure> {
     let (moved, kib) =
         if phase == IN { ("pswpin", "si_kib_per_s") } else { ("pswpout", "so_kib_per_s") };
@@ -204,28 +174,49 @@ fn add_counted(
     if pages == 0.0 {
         fail!("no page was counted as {moved}: measure a larger --size or a smaller --memory");
     }
-    let seconds = elapsed.as_secs_f64();
-    let operations = counted.count(&format!("{moved}_ops"));
-    let mut in_locks_ns = 0.0;
+    let (mut in_locks_ns, mut longest, mut spread): (f64, f64, f64) = (0.0, 0.0, 0.0);
     for lock in LOCKS {
-        let figures = counted.lock(lock.name, pages).into_iter();
-        let of = |(name, value)| (format!("{phase}locks.{}.{name}", lock.name), value);
-        add(sample, figures.map(of));
+        let mut figures = counted.lock(lock.name, pages);
+        if let Some((_, hold_ns)) = figures.iter().find(|(name, _)| *name == "short_hold_ns") {
+            let ns = hold_ns / 1000.0;
+            // Nanoseconds that locks of the kind are held for each page, divided by how many are in
+            // use side by side.
+            let serial = ns / sharing.side_by_side(lock) as f64;
+            longest = longest.max(serial);
+            if lock.of_swap {
+                spread = spread.max(ns / sharing.if_spread(lock) as f64);
+            }
+            figures.push(("serial_ns_per_page", serial));
+        }
         if lock.of_swap {
             let ns = ["wait_ns", "hold_ns"].map(|end| format!("{}_{end}", lock.name));
             in_locks_ns += ns.iter().map(|name| counted.count(name)).sum::<f64>();
         }
+        let of = |(name, value)| (format!("{phase}locks.{}.{name}", lock.name), value);
+        add(sample, figures.into_iter().map(of));
     }
-    let figures = [
+    let seconds = elapsed.as_secs_f64();
+    let operations = counted.count(&format!("{moved}_ops"));
+    let mut figures = vec![
         // Pages that went out (or came in) a second.
         ("pages_per_s", pages / seconds),
         (kib, pages * (PAGE_SIZE as f64 / 1024.0) / seconds),
         ("pages_per_operation", pages / operations.max(1.0)),
         // The share of the time of all threads that can run at once which went into waiting for
         // locks of slots, clusters and the swap cache, and holding them.
-        ("swap_locks_ratio", in_locks_ns / 1e9 / (seconds * running as f64)),
+        ("swap_locks_ratio", in_locks_ns / 1e9 / (seconds * sharing.running as f64)),
     ];
-    add(sample, figures.map(|(name, value)| (format!("{phase}{name}"), value)));
+    if longest > 0.0 {
+        figures.extend([
+            ("serial_ns_per_page_max", longest),
+            // Pages a second at which the locks of that kind are held all the time.
+            ("saturation_pages_per_s", 1e9 / longest),
+            // The longest of the locks of slots, clusters and the swap cache alone, were they in
+            // use evenly.
+            ("swap_serial_ns_per_page_if_spread", spread),
+        ]);
+    }
+    add(sample, figures.into_iter().map(|(name, value)| (format!("{phase}{name}"), value)));
     Ok(())
 }
 
@@ -234,8 +225,9 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    fn sharing(partition: &str, clusters: &str) -> Sharing {
-        Sharing::of(&format!("x=1,cache.partition={partition},slot.cpu_cluster={clusters}"))
+    fn sharing(partition: &str, clusters: &str, running: usize, bytes: u64) -> Sharing {
+        let settings = format!("x=1,cache.partition={partition},slot.cpu_cluster={clusters}");
+        Sharing::of(&settings, running, bytes)
     }
 
     #[test]
@@ -251,24 +243,26 @@ mod tests {
             ("cluster_lock_hold_ns", 0, 6_000_000),
         ]);
         let mut sample = Sample::new();
-        let (half, one) = (Duration::from_millis(500), Duration::from_secs(1));
-        add_counted(&mut sample, "", half, 4, &counted).unwrap();
-        let failure = add_counted(&mut sample, IN, one, 1, &counted).unwrap_err().to_string();
+        let mut tell = |phase: &str, sharing: Sharing| {
+            add_counted(&mut sample, phase, Duration::from_millis(500), &counted, sharing)
+                .map(|()| sample.clone())
+        };
+        let failure = tell(IN, sharing("device", "off", 1, 64 << 20)).unwrap_err().to_string();
         assert!(failure.starts_with("no page was counted as pswpin: measure a larger --size"));
-        add_serial(&mut sample, "", sharing("device", "off"), 8, 64 << 20);
+        let sample = tell("", sharing("device", "off", 8, 64 << 20)).unwrap();
         for (name, expected) in [
             ("pages_per_s", Some(4000.0)),
             ("so_kib_per_s", Some(16_000.0)),
             ("pages_per_operation", Some(100.0)),
             ("locks.slot_lock.hold_ns", Some(500_000.0)),
-            ("swap_locks_ratio", Some(0.005)),
+            ("swap_locks_ratio", Some(0.0025)),
             ("locks.slot_lock.serial_ns_per_page", Some(400.0)),
             ("locks.zone_lock.serial_ns_per_page", None),
             ("serial_ns_per_page_max", Some(3000.0)),
         ] {
             assert_eq!(sample.get(name).copied(), expected, "{name}");
         }
-        add_serial(&mut sample, "", sharing("64M", "on"), 8, 64 << 20);
+        let sample = tell("", sharing("64M", "on", 8, 64 << 20)).unwrap();
         let limit = ["serial_ns_per_page_max", "saturation_pages_per_s"].map(|name| sample[name]);
         assert_eq!(limit, [400.0, 2.5e6]);
     }
@@ -276,16 +270,16 @@ mod tests {
     #[test]
     fn only_what_lies_apart_is_used_side_by_side() {
         let of = |partition: &str, clusters: &str, running| {
-            let sharing = sharing(partition, clusters);
-            LOCKS.map(|lock| sharing.side_by_side(lock, running))
+            let sharing = sharing(partition, clusters, running, 0);
+            LOCKS.map(|lock| sharing.side_by_side(lock))
         };
         assert_eq!(of("64M", "off", 16), [1, 1, 1, 1, 1]);
         assert_eq!(of("64M", "on", 16), [1, 16, 1, 1, 1]);
         assert_eq!(of("64M", "on", 40), [1, 40, 2, 1, 1]);
         assert_eq!(of("2M", "on", 16), [1, 16, 16, 1, 1]);
         let spread = |partition: &str, clusters: &str| {
-            let sharing = sharing(partition, clusters);
-            LOCKS.map(|lock| sharing.if_spread(lock, 2, 128 << 20))
+            let sharing = sharing(partition, clusters, 2, 128 << 20);
+            LOCKS.map(|lock| sharing.if_spread(lock))
         };
         assert_eq!(spread("device", "off"), [1, 1, 1, 1, 1]);
         assert_eq!(spread("64M", "off"), [1, 1, 2, 2, 1]);

@@ -9,7 +9,7 @@ pub mod kernel;
 pub mod load;
 
 use crate::measure::*;
-use load::{Found, Memory};
+use load::{Found, Pageable};
 use overspill::units::PAGE_SIZE;
 use overspill_bench::contents::{Contents, WORDS, pages};
 use serde::{Deserialize, Serialize};
@@ -17,31 +17,24 @@ use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+/// What is to be measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Request {
-    pub who: Who,
+pub struct Evacuation {
+    /// Settings of the engine's pool; the kernel has none.
+    pub settings: Option<String>,
     /// Where swap files are made.
     pub dir: PathBuf,
+    /// The file that is the engine's device, in place of one in the directory.
+    pub file: Option<PathBuf>,
+    /// Where the pages of the engine's load go, as the engine reads it.
+    pub load_device: String,
     /// Bytes that are written and come back.
     pub size: u64,
     /// Bytes of the load's memory; none if there is no load.
     pub load: u64,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Who {
-    /// The engine, with settings of its pool.
-    Engine {
-        settings: String,
-        /// The file that is its device, in place of one in the directory.
-        file: Option<PathBuf>,
-        /// Where the load's pages go, as the engine reads it.
-        load_device: String,
-    },
-    Kernel,
-}
-
-impl Request {
+impl Evacuation {
     /// What fits in memory: all of it, and an eighth more, so that nothing is pushed out again as
     /// it comes in.
     pub fn memory(&self) -> u64 {
@@ -100,21 +93,19 @@ fn verify(words: &[u64]) -> Result<(), Failure> {
 }
 
 /// Measures in this process, which does nothing else.
-pub fn measure_one(request: Request) -> Result<Sample, Failure> {
+pub fn measure_one(request: Evacuation) -> Result<Sample, Failure> {
     // Written first: what is read later must be no fresher in any cache than what was swapped.
-    let rate = device_rate::Sample::write(&request.dir, request.size)?;
-    match &request.who {
-        Who::Engine { settings, file, load_device } => {
-            engine::measure(&request, settings, file.as_deref(), load_device, &rate)
-        }
-        Who::Kernel => kernel::measure(&request, &rate),
+    let rate = device_rate::SequentialFile::write(&request.dir, request.size)?;
+    match &request.settings {
+        Some(settings) => engine::measure(&request, settings, &rate),
+        None => kernel::measure(&request, &rate),
     }
 }
 
 /// Who empties a device.
 trait Side {
     /// Memory whose pages leave for the device.
-    type Memory: Memory + Send;
+    type Memory: Pageable + Send;
     /// Whether the processor time of the load is counted as that of the evacuation.
     const COUNTS_LOAD: bool;
     fn map(&self, bytes: u64) -> Result<Self::Memory, Failure>;
@@ -139,8 +130,8 @@ struct Evacuated {
 
 fn measure<S: Side>(
     side: &S,
-    request: &Request,
-    rate: &device_rate::Sample,
+    request: &Evacuation,
+    rate: &device_rate::SequentialFile,
 ) -> Result<Sample, Failure> {
     // 1. Memory is written, and pushed out by another allocation, which is freed.
     let mut data = side.map(request.size)?;

@@ -15,19 +15,19 @@ mod request;
 mod shares;
 
 use crate::measure::*;
-use case::{Kind, Step};
+use case::{Kind, Variant};
 pub use program::beside;
-pub use request::Request;
+pub use request::Measurement;
 
 /// Measures in this process, which does nothing else.
-pub fn measure_one(request: Request) -> Result<Sample, Failure> {
+pub fn measure_one(request: Measurement) -> Result<Sample, Failure> {
     match request.kind {
         Kind::Floor => floor::measure(),
         Kind::Alone(_) => peer::alone(&request),
-        Kind::Work(setting, Step::Peer) => peer::measure(&request, setting.peer),
-        Kind::Work(_, Step::OverspillThread) => ours::run(&request, "thread", ""),
-        Kind::Work(_, Step::OverspillSignal) => ours::run(&request, "signal", ""),
-        Kind::Work(_, Step::OverspillUnsealed) => ours::run(&request, "signal", ",crypt=off"),
-        Kind::Work(_, Step::Library) => ours::library(&request),
+        Kind::Work(setting, Variant::Peer) => peer::measure(&request, setting.peer),
+        Kind::Work(_, Variant::OverspillThread) => ours::run(&request, "thread", ""),
+        Kind::Work(_, Variant::OverspillSignal) => ours::run(&request, "signal", ""),
+        Kind::Work(_, Variant::OverspillUnsealed) => ours::run(&request, "signal", ",crypt=off"),
+        Kind::Work(_, Variant::Library) => ours::library(&request),
     }
 }

@@ -16,11 +16,8 @@ use trace::{Pattern, Trace};
 /// How much is in memory is looked at once in so many accesses.
 const LOOK_EVERY: usize = 1024;
 
-/// What to measure: what is accessed.
-pub type Request = pool::Request<Pattern>;
-
-/// Measures in this process, which does nothing else.
-pub fn measure_one(request: Request) -> Result<Sample, Failure> {
+/// Measures in this process, which does nothing else. `what` is what is accessed.
+pub fn measure_one(request: pool::Request<Pattern>) -> Result<Sample, Failure> {
     let fits = Bytes(request.memory).pages();
     let trace = request.what.trace(fits as u32);
     let pool = request.pool()?;

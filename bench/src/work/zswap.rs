@@ -39,11 +39,8 @@ pub struct What {
     pub rest: u64,
 }
 
-/// What to measure, with threads that read.
-pub type Request = pool::Request<What>;
-
-/// Measures in this process, which does nothing else.
-pub fn measure_one(request: Request) -> Result<Sample, Failure> {
+/// Measures in this process, which does nothing else. `threads` are those that read.
+pub fn measure_one(request: pool::Request<What>) -> Result<Sample, Failure> {
     let pool = request.pool()?;
     let pages = Pages::of(request.what.work);
     match request.what.work.writes_of_16() {
@@ -57,7 +54,7 @@ fn fill(region: &mut Region<'_>, pages: &Pages, first: u64) {
 }
 
 /// Swaps all pages out, then in.
-fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure> {
+fn swap(pool: &Pool, pages: &Pages, request: &pool::Request<What>) -> Result<Sample, Failure> {
     let count = request.pages();
     let singles = count / SINGLE;
     let all = singles + count;
@@ -87,29 +84,23 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
     let written = Bytes::from_pages(all).0;
     pool.set_memory(Bytes(written + written / 2 + request.memory)).map_err(Failure::of)?;
     let mut wrong = 0;
-    let mut read = |names, read: &mut dyn FnMut() -> threads::Timed<Read>| {
+    let mut read = |names, order: &[u64], region: &Region<'_>, first: u64| {
         let out_before = pages_out(pool, all);
-        let (threads::Timed { results, elapsed }, counted) = Counted::during(pool, read);
-        wrong += results.iter().map(|read| read.wrong).sum::<u64>();
-        let cpu = results.iter().map(|read| read.cpu).sum();
+        let is_right = |page: &[u64], at| pages.is_right(page, first + at);
+        let (timed, counted) =
+            Counted::during(pool, || read_all(order, request.threads, region.as_slice(), is_right));
+        wrong += timed.results.iter().map(|read| read.wrong).sum::<u64>();
+        let cpu = timed.results.iter().map(|read| read.cpu).sum();
         let pages_in = out_before - pages_out(pool, all);
         if names == SINGLY && pages_in < 1.0 {
             // All of these few were left in memory.
             return Ok(());
         }
-        figures::add_moved(&mut sample, names, (elapsed, Some(cpu)), pages_in, &counted)
+        figures::add_moved(&mut sample, names, (timed.elapsed, Some(cpu)), pages_in, &counted)
     };
-    let words = region.as_slice::<u64>();
-    let sequence: Vec<u64> = (0..count).collect();
-    read(IN_SEQUENCE, &mut || {
-        read_all(&sequence, request.threads, words, |page, at| pages.is_right(page, at))
-    })?;
-    let words = single.as_slice::<u64>();
-    let order: Vec<u64> =
-        Random::new(1).shuffled(singles as u32).into_iter().map(u64::from).collect();
-    read(SINGLY, &mut || {
-        read_all(&order, request.threads, words, |page, at| pages.is_right(page, count + at))
-    })?;
+    read(IN_SEQUENCE, &(0..count).collect::<Vec<_>>(), &region, 0)?;
+    let order = Random::new(1).shuffled(singles as u32).into_iter().map(u64::from);
+    read(SINGLY, &order.collect::<Vec<_>>(), &single, count)?;
     pool::right(wrong)?;
     Ok(sample)
 }
@@ -118,7 +109,7 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
 fn access(
     pool: &Pool,
     pages: &Pages,
-    request: &Request,
+    request: &pool::Request<What>,
     writes_of_16: u64,
 ) -> Result<Sample, Failure> {
     let count = request.pages();
@@ -129,8 +120,10 @@ fn access(
     let mut run = |accesses: u64, seed: u64| {
         let mut random = Random::new(seed);
         for access in 0..accesses {
-            let number =
-                if request.what.work.in_sequence() { access % count } else { random.below(count) };
+            let number = match request.what.work {
+                Work::BeyondInSequence => access % count,
+                _ => random.below(count),
+            };
             let page = &mut words[number as usize * WORDS..][..WORDS];
             if random.below(16) < writes_of_16 {
                 // A word that neither tells the page nor makes it compress worse.
@@ -156,7 +149,7 @@ fn access(
 }
 
 /// What one thread read.
-struct Read {
+struct ReadBack {
     /// Pages that did not hold what was written to them.
     wrong: u64,
     /// Processor time that it took.
@@ -169,13 +162,13 @@ fn read_all(
     threads: usize,
     words: &[u64],
     is_right: impl Fn(&[u64], u64) -> bool + Sync,
-) -> threads::Timed<Read> {
+) -> threads::Timed<ReadBack> {
     let mut parts: Vec<&[u64]> = order.chunks(order.len().div_ceil(threads).max(1)).collect();
     threads::each(&mut parts, |part| {
         let began = cpu_time(ClockId::ThreadCPUTime);
         let page = |at: u64| &words[at as usize * WORDS..][..WORDS];
         let wrong = part.iter().filter(|at| !is_right(page(**at), **at)).count() as u64;
-        Read { wrong, cpu: cpu_time(ClockId::ThreadCPUTime) - began }
+        ReadBack { wrong, cpu: cpu_time(ClockId::ThreadCPUTime) - began }
     })
 }
 

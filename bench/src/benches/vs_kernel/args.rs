@@ -1,8 +1,7 @@
 //! The options, and what is asked for with them.
 
-use super::super::common::Common;
 use crate::model::*;
-use crate::work::vs_kernel::case::{Peer, Program, Step, Task};
+use crate::work::vs_kernel::case::{Peer, Program, Task, Variant};
 use clap::ValueEnum;
 use overspill::units::Bytes;
 use overspill_bench::workload::Packing;
@@ -10,7 +9,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 /// Those of all that a word of the command line means: one by its name, or a group.
-fn meant<T: Display>(
+pub fn meant<T: Display>(
     all: impl IntoIterator<Item = T>,
     groups: &str,
     is_meant: impl Fn(&T) -> bool,
@@ -46,7 +45,7 @@ const SIZE_BY_DEFAULT: Bytes = Bytes(64 << 20);
 pub struct Sides {
     /// Who does it besides the peer [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub steps: Vec<Step>,
+    pub steps: Vec<Variant>,
     /// The memory that is accessed, and about what programs take; published figures are of 512M and
     /// more [default: 64M; of a command what it takes by itself]
     #[arg(long, value_name = "SIZE")]
@@ -67,16 +66,14 @@ impl Sides {
 
     /// The steps that were asked for, each once and in their order. Those with which the others
     /// are compared are measured in any case.
-    pub fn steps(&self) -> Vec<Step> {
-        let others = chosen(&self.steps).into_iter().filter(|step| *step != Step::Peer);
-        [Step::Peer].into_iter().chain(others).collect()
+    pub fn steps(&self) -> Vec<Variant> {
+        let others = chosen(&self.steps).into_iter().filter(|step| *step != Variant::Peer);
+        [Variant::Peer].into_iter().chain(others).collect()
     }
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    pub common: Common,
     /// What is done: accesses to memory (seq-write, seq-read, rand-read, rand-write, zipf-read), or
     /// real programs (sort, numpy-sort, numpy-product, redis, cxx, make, python-pool, postgresql)
     /// that are installed; `accesses`, `programs` or `all` of them
@@ -114,7 +111,7 @@ pub struct Args {
 }
 
 /// What one word means.
-type Meant<T> = Vec<T>;
+pub type Meant<T> = Vec<T>;
 
 impl Args {
     /// What is to be done, each once and in the order of all.

@@ -9,12 +9,10 @@ use crate::machine::*;
 use crate::measure::*;
 use crate::model::*;
 use crate::work::vs_kernel::case::{Kind, Peer, Program};
-use crate::work::vs_kernel::program::Inputs;
-use crate::work::vs_kernel::{beside, peer, program};
+use crate::work::vs_kernel::{peer, program};
 use overspill::units::Bytes;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::Instant;
 
 /// The least that tells anything: at four times overcommit the budget is 8 MiB.
@@ -24,29 +22,24 @@ const SIZE_MIN: Bytes = Bytes(32 << 20);
 #[derive(Debug)]
 pub struct Own {
     pub words: Vec<String>,
+    /// Memory that it takes.
+    pub size: Bytes,
     /// The RAM that it gets.
     pub memory: Bytes,
     /// What it took by itself, if that was measured.
     pub native: Sample,
 }
 
-/// What is to be compared.
-pub struct Compared<'a> {
-    /// What is told of it.
-    pub ladder: &'static Ladder,
-    pub sides: &'a Sides,
-    /// Memory that is worked on.
-    pub size: Bytes,
-    pub rounds: Option<u32>,
-    pub cases: Vec<Case<Kind>>,
-    /// The command of the user's, if it is that.
-    pub own: Option<&'a Own>,
-}
-
-/// Measures all cases in turn that can be measured here, and tells what a ladder declares of them;
-/// and what was seen besides.
-pub fn compared(job: Compared<'_>) -> Result<(Findings, Rounds), Failure> {
-    let Compared { ladder, sides, size, rounds, mut cases, own } = job;
+/// Measures all cases in turn that can be measured here, of a command of the user's if `own` is
+/// one, and tells what a ladder declares of them; and what was seen besides.
+pub fn compared(
+    ladder: &'static Ladder,
+    sides: &Sides,
+    rounds: Option<u32>,
+    mut cases: Vec<Case<Kind>>,
+    own: Option<&Own>,
+) -> Result<(Findings, Rounds), Failure> {
+    let size = own.map_or_else(|| sides.size(), |own| own.size);
     if size < SIZE_MIN {
         match own {
             Some(_) => fail!(
@@ -56,37 +49,31 @@ pub fn compared(job: Compared<'_>) -> Result<(Findings, Rounds), Failure> {
             None => fail!("{size} is too little to tell anything: give --size {SIZE_MIN} or more"),
         }
     }
-    let began = Instant::now();
-    let swap_dir = SwapDir::find(sides.dir.as_deref())?;
+    let until = rounds.is_none().then(|| Instant::now() + TIME_BY_DEFAULT);
     // All of it may be in memory at once, packed or not.
     memory_for(size, size.0 + size.0 / 4)?;
-    swap_dir.has_room(size, 2 * size.0, "--dir")?;
-    let command = command()?;
     let busy_before = host::load_average();
     // 1. What can be measured here.
     let left_out = missing(&cases);
     cases.retain(|case| !left_out.keys().any(|name| case.what.needs(name)));
     let programs: Vec<Program> = cases.iter().filter_map(|case| case.what.program()).collect();
     let words = own.map_or(Vec::new(), |own| own.words.clone());
-    let inputs = Inputs::make(&programs, &swap_dir.dir, size.0, words)?;
+    let setup = Setup::new(sides, size, &programs, words)?;
     // 2. All of it, in turn.
-    let setup = Setup { sides, size, rounds, swap_dir: &swap_dir, command, inputs };
-    let mut seen = Rounds::new(began, Ram::new(size, own.map(|own| own.memory)), left_out);
+    let mut seen = Rounds::new(until, Ram::new(size, own.map(|own| own.memory)), left_out);
     own.inspect(|own| seen.saw_alone(Program::Own, &own.native));
-    let measured = ladder.measure(&cases, rounds, |case| seen.measure(&setup, case))?;
-    drop(setup);
+    let findings = ladder.measure(&cases, rounds, |case| seen.measure(&setup, case))?;
     // 3. What was found.
     let busy = [busy_before, host::load_average()];
-    let settings = json!({
+    let mut findings = findings.with(json!({
         "size_bytes": size.0,
-        "dir": swap_dir.to_string(),
+        "dir": setup.swap_dir.to_string(),
         "pinned": false,
         "delivery": "thread and signal, by step",
         "settings": sides.set,
         "load_average": busy,
         "left_out": by_name(seen.left_out.iter().map(|(name, why)| (name, why.as_str()))),
-    });
-    let mut findings = Findings::of(ladder, measured, settings);
+    }));
     tell(size, &cases, &seen, busy, &mut findings);
     Ok((findings, seen))
 }
@@ -119,13 +106,4 @@ fn missing(cases: &[Case<Kind>]) -> BTreeMap<String, String> {
         .map(|(peer, why)| (peer.to_string(), why))
         .chain(programs.into_iter().filter_map(of_program).map(|(one, why)| (one.to_string(), why)))
         .collect()
-}
-
-/// The `overspill` that programs run under: what `OVERSPILL_BIN` names, or the one beside this
-/// program.
-pub fn command() -> Result<PathBuf, Failure> {
-    match std::env::var_os("OVERSPILL_BIN") {
-        Some(path) => Ok(path.into()),
-        None => beside("overspill"),
-    }
 }

@@ -1,5 +1,5 @@
-//! What is told of the work and of the kernel's swap beside it, and what is to be reached:
-//! [`LADDER`] of accesses and known programs, [`OWN`] of a command of the user's.
+//! What is told of the work and of the kernel's swap beside it, and what is to be reached: by
+//! accesses, by known programs, and by a command of the user's, whose rows have the label `memory`.
 
 use crate::model::*;
 
@@ -17,84 +17,51 @@ macro_rules! goals {
     ($($workload:literal [$($peer:literal $most:literal),*])*; $($other:expr,)*) => {
         &[
             $($(time(
+                With(of!("workload" $workload, "peer" $peer; accesses)),
                 &["library"], $most,
-                Rows::With(of!("workload" $workload, "peer" $peer; accesses)),
             ),)*)*
             $($other,)*
         ]
     };
 }
 
-const fn time(steps: &'static [&'static str], most: f64, rows: Rows) -> Verdict {
-    verdict(steps, "ratio", "time, of the peer's", Goal::AtMost(most)).of(rows)
+const fn time(rows: Rows, steps: &'static [&'static str], most: f64) -> Verdict {
+    verdict(rows, steps, "ratio", "time, of the peer's", AtMost(most))
 }
 
 /// The median of the real programs.
-const fn programs(
-    step: &'static [&'static str],
-    most: f64,
-    labels: &'static [(&'static str, &'static str)],
-) -> Verdict {
+const fn programs(step: &'static [&'static str], most: f64, rows: Rows) -> Verdict {
     let says = "time of programs (redis: of reads), of the peer's";
-    verdict(step, "ratio", says, Goal::AtMost(most)).of(Rows::Across(labels))
+    verdict(rows, step, "ratio", says, AtMost(most))
 }
 
 /// What seals take of a random reader.
-const fn sealed(figure: &'static str, says: &'static str, goal: Goal) -> Verdict {
-    let rows = Rows::With(of!("workload" "rand-read", "peer" "file"; accesses));
-    verdict(SIGNAL, figure, says, goal).of(rows)
-}
-
+const SEALED: Rows = With(of!("workload" "rand-read", "peer" "file"; accesses));
+/// A command of the user's.
+const OWN: Rows = Labelled("memory");
+const ACCESSES: Rows = With(of!("overcommit" "4", "contents" "2.5:1"));
+/// Accesses beside zram.
+const BESIDE_ZRAM: Rows = With(of!("peer" "zram"; accesses));
 const UNSEALED: Base = Base::Step("overspill-unsealed");
 const THREAD: &[&str] = &["overspill-thread"];
 const SIGNAL: &[&str] = &["overspill-signal"];
-const ZRAM: &[(&str, &str)] = of!("peer" "zram", "overcommit" "4", "contents" "its own");
-const ZSWAP: &[(&str, &str)] = of!("peer" "zswap", "overcommit" "4", "contents" "its own");
-const FILE: &[(&str, &str)] = of!("peer" "file", "overcommit" "4", "contents" "its own");
-
-const CHARTS: &[Chart] = &[
-    titled(title, "ratio", "overspill's time ÷ the kernel's time")
-        .line(1.0, "as fast as the kernel"),
-    titled(
-        |row| title(row).filter(|_| is_access(row)),
-        "ns_per_access",
-        "microseconds an access, lower is better",
-    ),
-    titled(|row| title(row).filter(|_| !is_access(row)), "elapsed_s", "seconds, lower is better"),
-];
-
-const CALLED: &[(&str, &str)] = &[
-    ("peer", "the kernel"),
-    ("overspill-thread", "overspill run --fault thread"),
-    ("overspill-signal", "overspill run"),
-    ("overspill-unsealed", "overspill run, crypt=off"),
-    ("library", "overspill as a library"),
-];
-
-/// What RAM is used for, and what it does not hold.
-const RAM: &[Column] = &[
-    wide("RAM", "ram_bytes_peak", mib),
-    col("pool", "pool_bytes_peak", mib),
-    col("packed", "packed", short),
-    wide("limit", "limit_bytes", mib),
-    col("metadata", "metadata_bytes", short_mib),
-    col("pages in", "pages_in", whole),
-    col("major faults", "major_faults", whole),
-    col("device MiB", "device_bytes", mib),
-    col("written", "device_bytes_written", mib),
-];
+const ZRAM: Rows = Across(of!("peer" "zram", "overcommit" "4", "contents" "its own"));
+const ZSWAP: Rows = Across(of!("peer" "zswap", "overcommit" "4", "contents" "its own"));
+const FILE: Rows = Across(of!("peer" "file", "overcommit" "4", "contents" "its own"));
 
 pub static LADDER: Ladder = Ladder {
     bench: "vs-kernel",
     groups: &["workload", "peer"],
     tables: &[
         Table {
-            title: "Elapsed time of the accesses and processor time meanwhile, with that of \
-                    overspill's threads; each as a ratio to the peer of the same round, lower is \
+            title: "Elapsed time of the accesses or the program and processor time meanwhile, \
+                    with that of overspill's threads; each as a ratio to the peer of the same \
+                    round, that of a command also to the command by itself (alone), lower is \
                     better; microseconds of an access: mean, median, 99th and 99.9th percentile.",
             columns: &[
-                col("elapsed s", "elapsed_s", short),
+                wide("elapsed s", "elapsed_s", short),
                 wide("ratio", "ratio", ratio),
+                wide("of alone", "native_ratio", ratio),
                 col("cpu s", "cpu_s", short),
                 wide("cpu ratio", "cpu_ratio", ratio),
                 col("mean us", "ns_per_access", microseconds),
@@ -109,7 +76,17 @@ pub static LADDER: Ladder = Ladder {
                     budget; overspill's tables; pages brought in, faults that waited for a device \
                     (zram is one), and MiB written to and read from a device, of the whole run \
                     with what is written beforehand.",
-            columns: RAM,
+            columns: &[
+                wide("RAM", "ram_bytes_peak", mib),
+                col("pool", "pool_bytes_peak", mib),
+                col("packed", "packed", short),
+                wide("limit", "limit_bytes", mib),
+                col("metadata", "metadata_bytes", short_mib),
+                col("pages in", "pages_in", whole),
+                col("major faults", "major_faults", whole),
+                col("device MiB", "device_bytes", mib),
+                col("written", "device_bytes_written", mib),
+            ],
         },
         Table {
             title: "The floor, in microseconds: a fault by signal served by a copy or by a move \
@@ -128,11 +105,11 @@ pub static LADDER: Ladder = Ladder {
         },
     ],
     comparisons: &[
-        compare("ratio", How::Times, "elapsed_s", Base::Step("peer")),
-        compare("cpu_ratio", How::Times, "cpu_s", Base::Step("peer")),
-        compare("p999_ratio", How::Times, "p999_ns", Base::Step("peer")),
-        compare("seal_ratio", How::Times, "elapsed_s", UNSEALED).only("overspill-signal"),
-        compare("seal_cpu_ratio", How::Times, "cpu_s", UNSEALED).only("overspill-signal"),
+        compare("ratio", Times, "elapsed_s", Base::Step("peer")),
+        compare("cpu_ratio", Times, "cpu_s", Base::Step("peer")),
+        compare("p999_ratio", Times, "p999_ns", Base::Step("peer")),
+        compare("seal_ratio", Times, "elapsed_s", UNSEALED).only("overspill-signal"),
+        compare("seal_cpu_ratio", Times, "cpu_s", UNSEALED).only("overspill-signal"),
     ],
     verdicts: goals![
         "seq-write" ["zram" 0.45, "zswap" 0.35, "file" 0.80]
@@ -140,12 +117,11 @@ pub static LADDER: Ladder = Ladder {
         "rand-read" ["zram" 0.40, "zswap" 0.35, "file" 0.60]
         "rand-write" ["zram" 0.50, "zswap" 0.40, "file" 0.60]
         "zipf-read" ["zram" 0.40, "zswap" 0.35, "file" 0.60];
-        verdict(&["library"], "cpu_ratio", "processor time, of the peer's", Goal::AtMost(1.0))
-            .of(Rows::With(of!("overcommit" "4", "contents" "2.5:1"))),
-        time(THREAD, 0.80, Rows::With(of!("peer" "zram"; accesses))),
-        time(SIGNAL, 0.80, Rows::With(of!("peer" "zram"; accesses))),
-        sealed("seal_ratio", "time, of that with crypt=off", Goal::AtMost(1.05)),
-        sealed("seal_cpu_ratio", "processor time, of that with crypt=off", Goal::Told),
+        verdict(ACCESSES, &["library"], "cpu_ratio", "processor time, of the peer's", AtMost(1.0)),
+        time(BESIDE_ZRAM, THREAD, 0.80),
+        time(BESIDE_ZRAM, SIGNAL, 0.80),
+        verdict(SEALED, SIGNAL, "seal_ratio", "time, of that with crypt=off", AtMost(1.05)),
+        told(SEALED, SIGNAL, "seal_cpu_ratio", "processor time, of that with crypt=off"),
         programs(THREAD, 0.80, ZRAM),
         programs(THREAD, 0.70, ZRAM),
         programs(THREAD, 0.60, ZSWAP),
@@ -154,10 +130,34 @@ pub static LADDER: Ladder = Ladder {
         programs(SIGNAL, 0.70, ZRAM),
         programs(SIGNAL, 0.60, ZSWAP),
         programs(SIGNAL, 0.50, FILE),
-        verdict(&["floor"], "minor_fault_ratio", "minor fault, of a bare one", Goal::AtMost(1.25)),
+        verdict(All, &["floor"], "minor_fault_ratio", "minor fault, of a bare one", AtMost(1.25)),
+        time(OWN, SIGNAL, 1.0),
+        time(OWN, THREAD, 1.0),
+        told(OWN, SIGNAL, "native_ratio", "time, of that by itself"),
+        told(OWN, THREAD, "native_ratio", "time, of that by itself"),
     ],
-    charts: CHARTS,
-    called: CALLED,
+    charts: &[
+        Chart {
+            titles: Some(title),
+            line: Some((1.0, "as fast as the kernel")),
+            ..chart("", "ratio", "overspill's time ÷ the kernel's time")
+        },
+        Chart {
+            titles: Some(|row| title(row).filter(|_| is_access(row))),
+            ..chart("", "ns_per_access", "microseconds an access, lower is better")
+        },
+        Chart {
+            titles: Some(|row| title(row).filter(|_| !is_access(row))),
+            ..chart("", "elapsed_s", "seconds, lower is better")
+        },
+    ],
+    called: &[
+        ("peer", "the kernel"),
+        ("overspill-thread", "overspill run --fault thread"),
+        ("overspill-signal", "overspill run"),
+        ("overspill-unsealed", "overspill run, crypt=off"),
+        ("library", "overspill as a library"),
+    ],
     ..Ladder::NONE
 };
 
@@ -165,47 +165,6 @@ pub static LADDER: Ladder = Ladder {
 fn is_access(row: &Row) -> bool {
     row.figures.contains_key("ns_per_access")
 }
-
-/// What a command of the user's is told of: the tables and charts of programs, and verdicts of its
-/// own.
-pub static OWN: Ladder = Ladder {
-    bench: "vs-kernel",
-    groups: &["workload", "peer"],
-    tables: &[
-        Table {
-            title: "Elapsed time of the command, as a ratio to the peer of the same round and to \
-                    the command by itself (alone), lower is better; processor time, with that of \
-                    overspill's threads, and its ratio to the peer's.",
-            columns: &[
-                wide("elapsed s", "elapsed_s", short),
-                wide("ratio", "ratio", ratio),
-                wide("of alone", "native_ratio", ratio),
-                col("cpu s", "cpu_s", short),
-                wide("cpu ratio", "cpu_ratio", ratio),
-            ],
-        },
-        Table {
-            title: "RAM at most in MiB, all in all; the part of it that is a compressed pool \
-                    outside of the cgroup, and how far that packed; limit of the cgroup, or \
-                    budget; pages brought in, faults that waited for a device (zram is one), and \
-                    MiB written to and read from a device.",
-            columns: RAM,
-        },
-    ],
-    comparisons: &[
-        compare("ratio", How::Times, "elapsed_s", Base::Step("peer")),
-        compare("cpu_ratio", How::Times, "cpu_s", Base::Step("peer")),
-    ],
-    verdicts: &[
-        verdict(SIGNAL, "ratio", "time, of the peer's", Goal::AtMost(1.0)),
-        verdict(THREAD, "ratio", "time, of the peer's", Goal::AtMost(1.0)),
-        verdict(SIGNAL, "native_ratio", "time, of that by itself", Goal::Told),
-        verdict(THREAD, "native_ratio", "time, of that by itself", Goal::Told),
-    ],
-    charts: CHARTS,
-    called: CALLED,
-    ..Ladder::NONE
-};
 
 /// A peer as people call it.
 pub fn peer(row: &Row) -> String {

@@ -3,7 +3,7 @@
 use super::ram::Ram;
 use crate::measure::*;
 use crate::model::*;
-use crate::work::vs_kernel::case::{Kind, Peer, Program, Setting, Step};
+use crate::work::vs_kernel::case::{Kind, Peer, Program, Setting, Variant};
 use clap::ValueEnum;
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub fn of(
 
 /// The setting and the row of a peer, if a case is one.
 fn peer<'a>(case: &'a Case<Kind>, rows: &'a [Row]) -> Option<(&'a Setting, Option<&'a Row>)> {
-    let Kind::Work(setting, Step::Peer) = &case.what else { return None };
+    let Kind::Work(setting, Variant::Peer) = &case.what else { return None };
     let is_its = |row: &&Row| {
         row.step == case.step
             && case.labels.iter().all(|(name, value)| row.labels.get(*name) == Some(value))
@@ -125,7 +125,7 @@ mod tests {
             threads: 1,
         };
         let settings = [setting(Program::Sort, Peer::Zram), setting(Program::Redis, Peer::File)];
-        let cases = settings.map(|setting| case(Kind::Work(setting, Step::Peer)));
+        let cases = settings.map(|setting| case(Kind::Work(setting, Variant::Peer)));
         let total = f64::from(512 << 20);
         let rows = [
             row("peer", &cases[0].labels, &[("ram_bytes_peak", &[total])]),

@@ -4,30 +4,27 @@
 //! was started. What it writes to files is its own affair; what it prints is compared.
 
 use super::args::Args;
-use super::compare::{Compared, Own, command, compared};
-use super::declared::OWN;
-use super::plan::{LIMIT_ALONE, case};
-use super::ram::LEAST;
-use super::round::{Rounds, by_itself};
+use super::compare::{Own, compared};
+use super::declared::LADDER;
+use super::plan::{Setup, case};
+use super::ram::{LEAST, Ram};
+use super::round::{LIMIT_AROUND, Rounds, by_itself};
 use crate::machine::*;
 use crate::measure::*;
 use crate::model::*;
-use crate::work::vs_kernel::case::{Kind, Peer, Program, Setting, Step, Task};
-use crate::work::vs_kernel::{Request, peer, program};
+use crate::work::vs_kernel::case::{Kind, Program, Setting, Task, Variant};
+use crate::work::vs_kernel::peer;
 use overspill::units::Bytes;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// What part of what it takes by itself a command gets: so little that it swaps, and no so little
 /// that it only does that.
 const PART: u64 = 3;
-/// How much longer the process of a measurement may take than the command.
-const LIMIT_AROUND: Duration = Duration::from_secs(180);
 
 /// Measures the command of the options beside the kernel's swap, and tells what came of it.
-pub fn run(args: &Args) -> Result<Findings, Failure> {
+pub fn run(args: &Args, rounds: Option<u32>) -> Result<Findings, Failure> {
     may_be_compared(args)?;
     let native = match args.sides.size {
         Some(_) => Sample::new(),
@@ -36,17 +33,11 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let took = native.get("ram_bytes_peak").map_or(0, |bytes| *bytes as u64);
     let size = args.sides.size.unwrap_or(Bytes(took));
     let part = Bytes((size.0 / PART).max(LEAST));
-    let own = Own { words: args.command.clone(), memory: args.memory.unwrap_or(part), native };
-    let (mut findings, seen) = compared(Compared {
-        ladder: &OWN,
-        sides: &args.sides,
-        size,
-        rounds: args.common.rounds,
-        cases: plan(args, own.memory),
-        own: Some(&own),
-    })?;
-    tell(&own, &seen, &mut findings);
-    Ok(findings)
+    let (words, memory) = (args.command.clone(), args.memory.unwrap_or(part));
+    let own = Own { words, size, memory, native };
+    let cases = plan(args, memory);
+    let (findings, seen) = compared(&LADDER, &args.sides, rounds, cases, Some(&own))?;
+    Ok(told(&own, &seen, findings))
 }
 
 /// Whether all is there, before anything runs that may take long.
@@ -61,7 +52,6 @@ fn may_be_compared(args: &Args) -> Result<(), Failure> {
     if args.memory.is_some_and(|memory| memory < Bytes(LEAST)) {
         fail!("no program runs in so little: give --memory {} or more", Bytes(LEAST));
     }
-    command()?;
     let program = &args.command[0];
     if found(program).is_none() {
         fail!("there is no command '{program}': give one that is on the search path, or a path");
@@ -83,68 +73,52 @@ fn found(program: &str) -> Option<PathBuf> {
 
 /// What the command takes by itself.
 fn natively(args: &Args) -> Result<Sample, Failure> {
-    let request = Request {
-        kind: Kind::Alone(Program::Own),
-        program: Some(program::Job::new(&args.command)),
-        command: PathBuf::new(),
-        size: 0,
-        needs: 0,
-        memory: 0,
-        limit: LIMIT_ALONE,
-        dir: PathBuf::new(),
-        settings: String::new(),
-    };
-    child::ask(OWN.bench, &request, LIMIT_ALONE + LIMIT_AROUND)
+    let size = Bytes(0);
+    let setup = Setup::new(&args.sides, size, &[Program::Own], args.command.clone())?;
+    let request = setup.request(&Ram::new(size, None), Kind::Alone(Program::Own))?;
+    child::ask(LADDER.bench, &request, request.limit + LIMIT_AROUND)
         .map_err(|failure| by_itself(&failure))
 }
 
 /// The command by itself, and then with each peer and by overspill.
 fn plan(args: &Args, memory: Bytes) -> Vec<Case<Kind>> {
     let name = Path::new(&args.command[0]).file_name().unwrap_or_default().to_string_lossy();
-    let workload = ("workload", json!(name));
     let steps = match args.sides.steps.is_empty() {
-        true => vec![Step::Peer, Step::OverspillSignal],
+        true => vec![Variant::Peer, Variant::OverspillSignal],
         false => args.sides.steps(),
     };
-    let task = Task::Program(Program::Own);
-    let alone = Case { labels: vec![workload.clone()], ..case(Kind::Alone(Program::Own)) };
-    let beside = |peer: Peer| {
-        let setting = Setting { task, peer, overcommit: PART as u32, packing: None, threads: 1 };
-        let labels = vec![
-            workload.clone(),
-            ("peer", json!(peer.to_string())),
-            ("memory", json!(memory.to_string())),
-        ];
-        let steps: Vec<Step> = steps.iter().copied().filter(|step| step.does(task, peer)).collect();
-        steps
-            .into_iter()
-            .map(move |step| Case { labels: labels.clone(), ..case(Kind::Work(setting, step)) })
+    let (task, overcommit) = (Task::Program(Program::Own), PART as u32);
+    let setting = |peer| Setting { task, peer, overcommit, packing: None, threads: 1 };
+    let peers = args.peers();
+    let kinds = peers.iter().flat_map(|peer| setting(*peer).by(&steps));
+    let labelled = |kind: Kind| {
+        let peer = kind.peer().map(|peer| ("peer", json!(peer.to_string())));
+        let memory = kind.peer().map(|_| ("memory", json!(memory.to_string())));
+        let labels = [("workload", json!(name))].into_iter().chain(peer).chain(memory);
+        Case { labels: labels.collect(), ..case(kind) }
     };
-    [alone].into_iter().chain(args.peers().into_iter().flat_map(beside)).collect()
+    [Kind::Alone(Program::Own)].into_iter().chain(kinds).map(labelled).collect()
 }
 
 /// Adds what is known of the command, and whether it always printed the same.
-fn tell(own: &Own, seen: &Rounds, findings: &mut Findings) {
+fn told(own: &Own, seen: &Rounds, findings: Findings) -> Findings {
     let same = seen.differ.is_empty();
-    let settings = findings.settings.as_object_mut().expect("settings have names");
-    settings.insert("command".to_owned(), json!(own.words));
-    settings.insert("memory_bytes".to_owned(), json!(own.memory.0));
-    settings.insert("same_output".to_owned(), Value::Bool(same));
-    let alone = seen.differ.iter().any(|case| case.starts_with("alone"));
-    let said = match (same, alone) {
-        (true, _) => "What it printed was the same in all runs.".to_owned(),
-        (false, true) => {
-            "WHAT IT PRINTED DIFFERS from run to run, also by itself: it tells nothing \
-                          of whether the others are right."
-                .to_owned()
-        }
-        (false, false) => {
-            let cases = seen.differ.iter().cloned().collect::<Vec<_>>().join("; ");
-            format!("WHAT IT PRINTED IS NOT WHAT IT PRINTS BY ITSELF: {cases}.")
-        }
+    let said = if same {
+        "What it printed was the same in all runs.".to_owned()
+    } else if seen.differ.iter().any(|case| case.starts_with("alone")) {
+        "WHAT IT PRINTED DIFFERS from run to run, also by itself: it tells nothing of whether the \
+         others are right."
+            .to_owned()
+    } else {
+        let cases = seen.differ.iter().cloned().collect::<Vec<_>>().join("; ");
+        format!("WHAT IT PRINTED IS NOT WHAT IT PRINTS BY ITSELF: {cases}.")
     };
+    let Own { words, memory, .. } = own;
+    let settings = json!({ "command": words, "memory_bytes": memory.0, "same_output": same });
+    let mut findings = findings.with(settings);
     findings.notes.insert(0, said);
-    findings.subject = format!("{} in {} beside the kernel's swap", own.words[0], own.memory);
+    findings.subject = format!("{} in {memory} beside the kernel's swap", words[0]);
+    findings
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ fn all_figures(ladder: &Ladder, title: &str, rows: &[&Row]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::declared::{LADDER, OWN};
+    use super::super::declared::LADDER;
     use super::*;
     use crate::fixture::{beside_zram, row};
 
@@ -132,7 +132,7 @@ mod tests {
         let rows = vec![row("overspill-signal", &labels, &figures)];
         let settings =
             json!({ "command": ["sort", "x"], "memory_bytes": 9 << 20, "size_bytes": 1 << 25 });
-        let own = page("vs-kernel -- sort x", &Findings::new(&OWN, settings, rows)).unwrap();
+        let own = page("vs-kernel -- sort x", &Findings::new(&LADDER, settings, rows)).unwrap();
         for said in
             ["sort, against the kernel&#x27;s swap file: 9 MiB of RAM", "takes 32 MiB by itself"]
         {

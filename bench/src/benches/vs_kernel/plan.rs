@@ -5,9 +5,9 @@ use super::ram::Ram;
 use crate::machine::*;
 use crate::measure::*;
 use crate::model::*;
-use crate::work::vs_kernel::Request;
 use crate::work::vs_kernel::case::{Kind, Program, Setting, Task};
 use crate::work::vs_kernel::program::Inputs;
+use crate::work::vs_kernel::{Measurement, beside};
 use overspill::units::Bytes;
 use overspill_bench::workload::Packing;
 use serde_json::json;
@@ -19,7 +19,7 @@ use std::time::Duration;
 pub const LIMIT: Duration = Duration::from_secs(30);
 const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
 /// Longest that a command of the user's may take by itself.
-pub const LIMIT_ALONE: Duration = Duration::from_secs(24 * 60 * 60);
+const LIMIT_ALONE: Duration = Duration::from_secs(24 * 60 * 60);
 /// How many times as long as with all the RAM that it takes a program may take besides.
 const LIMIT_OF_PROGRAMS: u32 = 40;
 
@@ -41,8 +41,7 @@ pub fn plan(args: &Args) -> Vec<Case<Kind>> {
             for &task in tasks {
                 for peer in args.peers() {
                     let setting = Setting { task, peer, overcommit, packing, threads };
-                    let steps = steps.iter().filter(|step| step.does(task, peer));
-                    kinds.extend(steps.map(|step| Kind::Work(setting, *step)));
+                    kinds.extend(setting.by(&steps));
                 }
             }
         }
@@ -58,11 +57,13 @@ pub fn case(kind: Kind) -> Case<Kind> {
             ("alone".to_owned(), vec![("workload", json!(program.to_string()))])
         }
         Kind::Work(setting, step) => {
+            // Programs hold what they hold.
+            let contents = setting.packing.map(|packing| packing.to_string());
             let labels = vec![
                 ("workload", json!(setting.task.to_string())),
                 ("peer", json!(setting.peer.to_string())),
                 ("overcommit", json!(setting.overcommit)),
-                ("contents", json!(setting.contents())),
+                ("contents", json!(contents.unwrap_or_else(|| "its own".to_owned()))),
                 ("threads", json!(setting.threads)),
             ];
             (step.to_string(), labels)
@@ -73,22 +74,34 @@ pub fn case(kind: Kind) -> Case<Kind> {
 
 /// What all measurements have in common.
 pub struct Setup<'a> {
-    pub sides: &'a Sides,
+    sides: &'a Sides,
     /// Memory that is worked on.
-    pub size: Bytes,
-    /// How often all of it is measured, where the user says so.
-    pub rounds: Option<u32>,
+    size: Bytes,
     /// Where swap files are made.
-    pub swap_dir: &'a SwapDir,
+    pub swap_dir: SwapDir,
     /// The `overspill` that programs run under.
-    pub command: PathBuf,
-    pub inputs: Inputs,
+    command: PathBuf,
+    inputs: Inputs,
 }
 
 impl Setup<'_> {
+    /// For these programs, of which the user's is these words.
+    pub fn new<'a>(
+        sides: &'a Sides,
+        size: Bytes,
+        programs: &[Program],
+        own: Vec<String>,
+    ) -> Result<Setup<'a>, Failure> {
+        let swap_dir = SwapDir::find(sides.dir.as_deref())?;
+        swap_dir.has_room(size, 2 * size.0, "--dir")?;
+        let command = command()?;
+        let inputs = Inputs::make(programs, &swap_dir.dir, size.0, own)?;
+        Ok(Setup { sides, size, swap_dir, command, inputs })
+    }
+
     /// What the process of a measurement is told.
-    pub fn request(&self, ram: &Ram, kind: Kind) -> Result<Request, Failure> {
-        let Setup { sides, swap_dir, size: Bytes(size), .. } = *self;
+    pub fn request(&self, ram: &Ram, kind: Kind) -> Result<Measurement, Failure> {
+        let size = self.size.0;
         let (memory, needs) = match kind {
             Kind::Work(setting, step) => (ram.of(&setting, step), ram.needs(setting.task)),
             Kind::Floor | Kind::Alone(_) => (0, size),
@@ -101,7 +114,7 @@ impl Setup<'_> {
         };
         let program = kind.program().map(|program| self.inputs.job(program, size)).transpose()?;
         let home = program.as_ref().and_then(|job| Some(job.user.as_ref()?.1.clone()));
-        Ok(Request {
+        Ok(Measurement {
             kind,
             program,
             command: self.command.clone(),
@@ -109,9 +122,18 @@ impl Setup<'_> {
             needs,
             memory,
             limit,
-            dir: home.unwrap_or_else(|| swap_dir.dir.clone()),
-            settings: sides.set.clone(),
+            dir: home.unwrap_or_else(|| self.swap_dir.dir.clone()),
+            settings: self.sides.set.clone(),
         })
+    }
+}
+
+/// The `overspill` that programs run under: what `OVERSPILL_BIN` names, or the one beside this
+/// program.
+fn command() -> Result<PathBuf, Failure> {
+    match std::env::var_os("OVERSPILL_BIN") {
+        Some(path) => Ok(path.into()),
+        None => beside("overspill"),
     }
 }
 

@@ -6,7 +6,7 @@
 //! peer takes more RAM than was asked for, and overspill gets as much.
 
 use crate::measure::*;
-use crate::work::vs_kernel::case::{Program, Setting, Step, Task};
+use crate::work::vs_kernel::case::{Program, Setting, Task, Variant};
 use overspill::units::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -98,12 +98,12 @@ impl Ram {
     }
 
     /// The limit or the budget of the next measurement.
-    pub fn of(&self, setting: &Setting, step: Step) -> u64 {
+    pub fn of(&self, setting: &Setting, step: Variant) -> u64 {
         let asked = self.asked(setting);
         let least = self.least(setting);
         let lowest = (asked / LOWEST).max(least);
         match (self.seen.get(setting), step) {
-            (Some(seen), Step::Peer) => {
+            (Some(seen), Variant::Peer) => {
                 asked.checked_sub(seen.pool).filter(|lowered| *lowered >= lowest).unwrap_or(asked)
             }
             (Some(seen), step) if seen.total > 0 => {
@@ -114,12 +114,12 @@ impl Ram {
         }
     }
 
-    pub fn saw(&mut self, setting: &Setting, step: Step, sample: &Sample) {
+    pub fn saw(&mut self, setting: &Setting, step: Variant, sample: &Sample) {
         let get = |name: &str| sample.get(name).map(|value| *value as u64);
         let none = Seen { pool: 0, total: 0, beside: BESIDE };
         let seen = self.seen.entry(*setting).or_insert(none);
         let Some(total) = get("ram_bytes_peak") else { return };
-        if step == Step::Peer {
+        if step == Variant::Peer {
             (seen.pool, seen.total) = (get("pool_bytes_peak").unwrap_or(0), total);
         } else {
             seen.beside[step as usize] = total.saturating_sub(get("limit_bytes").unwrap_or(total));
@@ -150,16 +150,16 @@ mod tests {
             ram.saw(&setting, step, &sample);
         };
         let mib = |ram: &Ram, step| ram.of(&setting, step) / MIB;
-        assert_eq!([Step::Peer, Step::Library].map(|step| mib(&ram, step)), [100; 2]);
-        saw(&mut ram, Step::Peer, "pool_bytes_peak", 30, 130);
-        assert_eq!(mib(&ram, Step::Library), 129);
-        saw(&mut ram, Step::Library, "limit_bytes", 124, 134);
-        assert_eq!(mib(&ram, Step::Library), 120, "what it took beside its budget counts");
-        assert_eq!(mib(&ram, Step::OverspillThread), 125, "of each step by itself");
-        assert_eq!(mib(&ram, Step::Peer), 70);
-        saw(&mut ram, Step::Peer, "pool_bytes_peak", 90, 190);
-        assert_eq!(mib(&ram, Step::Peer), 100, "it would not fit");
-        assert_eq!(ram.of(&Setting { threads: 2, ..setting }, Step::Peer), 100 * MIB);
+        assert_eq!([Variant::Peer, Variant::Library].map(|step| mib(&ram, step)), [100; 2]);
+        saw(&mut ram, Variant::Peer, "pool_bytes_peak", 30, 130);
+        assert_eq!(mib(&ram, Variant::Library), 129);
+        saw(&mut ram, Variant::Library, "limit_bytes", 124, 134);
+        assert_eq!(mib(&ram, Variant::Library), 120, "what it took beside its budget counts");
+        assert_eq!(mib(&ram, Variant::OverspillThread), 125, "of each step by itself");
+        assert_eq!(mib(&ram, Variant::Peer), 70);
+        saw(&mut ram, Variant::Peer, "pool_bytes_peak", 90, 190);
+        assert_eq!(mib(&ram, Variant::Peer), 100, "it would not fit");
+        assert_eq!(ram.of(&Setting { threads: 2, ..setting }, Variant::Peer), 100 * MIB);
     }
 
     #[test]
@@ -167,22 +167,22 @@ mod tests {
         let task = Task::Program(Program::Sort);
         let setting = Setting { task, peer: Peer::File, overcommit: 4, packing: None, threads: 1 };
         let mut ram = Ram::new(Bytes(200 * MIB), None);
-        assert_eq!(ram.of(&setting, Step::Peer), 50 * MIB, "before it is known");
+        assert_eq!(ram.of(&setting, Variant::Peer), 50 * MIB, "before it is known");
         let alone =
             |mib: u64| figures([("ram_bytes_peak", (mib * MIB) as f64), ("elapsed_s", 2.0)]);
         ram.saw_alone(Program::Sort, &alone(400));
         let elapsed = [Program::Sort, Program::Cxx].map(|program| ram.elapsed(program).as_secs());
         assert_eq!(elapsed, [2, 0]);
-        assert_eq!((ram.needs(task), ram.of(&setting, Step::Peer)), (400 * MIB, 100 * MIB));
+        assert_eq!((ram.needs(task), ram.of(&setting, Variant::Peer)), (400 * MIB, 100 * MIB));
         ram.raise(&setting);
         ram.raise(&setting);
-        let raised = (ram.of(&setting, Step::Peer), ram.raised_by(&setting));
+        let raised = (ram.of(&setting, Variant::Peer), ram.raised_by(&setting));
         assert_eq!(raised, (156 * MIB + MIB / 4, 56 * MIB + MIB / 4));
         let other = Setting { overcommit: 2, ..setting };
-        assert_eq!((ram.of(&other, Step::Peer), ram.raised_by(&other)), (200 * MIB, 0));
+        assert_eq!((ram.of(&other, Variant::Peer), ram.raised_by(&other)), (200 * MIB, 0));
         ram.saw_alone(Program::Sort, &alone(12));
-        assert_eq!(ram.of(&other, Step::Peer), LEAST);
+        assert_eq!(ram.of(&other, Variant::Peer), LEAST);
         let given = Ram::new(Bytes(200 * MIB), Some(Bytes(70 * MIB)));
-        assert_eq!(given.of(&other, Step::Peer), 70 * MIB);
+        assert_eq!(given.of(&other, Variant::Peer), 70 * MIB);
     }
 }

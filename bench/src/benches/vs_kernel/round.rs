@@ -6,8 +6,8 @@ use super::plan::{LIMIT, Setup};
 use super::ram::Ram;
 use crate::measure::*;
 use crate::model::*;
-use crate::work::vs_kernel::case::{Kind, Program, Setting, Step, Task};
-use crate::work::vs_kernel::{Request, launch};
+use crate::work::vs_kernel::case::{Kind, Program, Setting, Task, Variant};
+use crate::work::vs_kernel::{Measurement, launch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,12 @@ const LIMIT_LEAST: Duration = Duration::from_secs(4);
 /// memory is accessed at random, with swap space left; every second time the program gets more.
 const TRIES: u32 = 6;
 /// How long a measurement may wait for another to end, set everything up and put it back.
-const LIMIT_AROUND: Duration = Duration::from_secs(180);
+pub const LIMIT_AROUND: Duration = Duration::from_secs(180);
 
 /// What was seen so far.
 pub struct Rounds {
-    began: Instant,
+    /// When time is up, where the user does not say how often all of it is measured.
+    until: Option<Instant>,
     /// How much RAM each gets.
     pub ram: Ram,
     /// Why peers, programs and ways to run them were not measured, or not in some rounds.
@@ -41,9 +42,9 @@ pub struct Rounds {
 
 impl Rounds {
     /// At the beginning, when some things are known to be missing.
-    pub fn new(began: Instant, ram: Ram, left_out: BTreeMap<String, String>) -> Rounds {
+    pub fn new(until: Option<Instant>, ram: Ram, left_out: BTreeMap<String, String>) -> Rounds {
         let (failed, late, checksums, differ) = Default::default();
-        Rounds { began, ram, left_out, failed, late, checksums, differ }
+        Rounds { until, ram, left_out, failed, late, checksums, differ }
     }
 
     /// Takes note of a program that was measured by itself before.
@@ -57,10 +58,9 @@ impl Rounds {
     pub fn measure(&mut self, setup: &Setup<'_>, case: &Case<Kind>) -> Result<Sample, Failure> {
         // Of how long a command of the user's takes nothing was promised.
         let is_own = case.what.program() == Some(Program::Own);
-        let time_left = match setup.rounds {
-            None if !is_own => TIME_BY_DEFAULT.saturating_sub(self.began.elapsed()),
-            _ => Duration::MAX,
-        };
+        let until = self.until.filter(|_| !is_own);
+        let time_left =
+            until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
         if time_left.is_zero() {
             self.late.insert(case.to_string());
             return Ok(Sample::new());
@@ -96,9 +96,9 @@ impl Rounds {
         loop {
             let request = setup.request(&self.ram, kind)?;
             let limit = request.limit.min(time_left.max(LIMIT_LEAST));
-            let request = Request { limit, ..request };
+            let request = Measurement { limit, ..request };
             match (child::ask(LADDER.bench, &request, limit + LIMIT_AROUND), kind) {
-                (Err(failure), Kind::Work(setting, Step::Peer))
+                (Err(failure), Kind::Work(setting, Variant::Peer))
                     if tried < TRIES && launch::was_killed(&failure) =>
                 {
                     if tried.is_multiple_of(2) {
@@ -131,7 +131,7 @@ impl Rounds {
     fn failed(&mut self, case: &Case<Kind>, sentence: &str, time_left: Duration) {
         match (case.what, case.what.by_signal()) {
             // One that the kernel ends for want of memory in one round may run in the next.
-            (Kind::Work(setting, Step::Peer), _) => {
+            (Kind::Work(setting, Variant::Peer), _) => {
                 let told = self.left_out.entry(setting.peer.to_string()).or_default();
                 if !told.contains(sentence) {
                     *told += if told.is_empty() { "" } else { "; " };

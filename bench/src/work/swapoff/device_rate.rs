@@ -17,15 +17,15 @@ const DEPTHS: [usize; 4] = [1, 4, 1, 4];
 pub const BYTES_MAX: u64 = 256 << 20;
 
 /// A file without a name, written once.
-pub struct Sample {
+pub struct SequentialFile {
     file: File,
     bytes: u64,
 }
 
-impl Sample {
+impl SequentialFile {
     /// Writes a file in `dir`, of `size` bytes at most. The same machine may be asked to read it
     /// later than to read a swap file, so that no cache on the way holds more of it.
-    pub fn write(dir: &Path, size: u64) -> Result<Sample, Failure> {
+    pub fn write(dir: &Path, size: u64) -> Result<SequentialFile, Failure> {
         let bytes = (size.min(BYTES_MAX) / OPERATION).max(1) * OPERATION;
         let dir_name = dir.display();
         let what = format!("{} cannot be written in '{dir_name}' to be read", Bytes(bytes));
@@ -39,7 +39,7 @@ impl Sample {
             buffer.words_mut().fill_with(|| random.next());
             file.write_at(&buffer, offset).failing(&what)?;
         }
-        Ok(Sample { file, bytes })
+        Ok(SequentialFile { file, bytes })
     }
 
     /// The highest rate at which it is read, in MB/s.
@@ -81,10 +81,10 @@ mod tests {
     #[test]
     fn a_file_is_written_and_read_whole() {
         let dir = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-        let sample = Sample::write(&dir, (5 << 20) + 17).unwrap();
+        let sample = SequentialFile::write(&dir, (5 << 20) + 17).unwrap();
         let len = sample.file.len_and_allocated_bytes().unwrap().0;
         assert_eq!((sample.bytes, len), (5 << 20, 5 << 20));
         assert!(sample.mb_per_s().unwrap() > 0.0);
-        assert!(Sample::write(Path::new("/proc"), 1).is_err());
+        assert!(SequentialFile::write(Path::new("/proc"), 1).is_err());
     }
 }

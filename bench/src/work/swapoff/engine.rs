@@ -1,43 +1,41 @@
 //! The engine's side: a pool with two devices, of which one is taken out of use.
 
-use super::load::Memory;
-use super::{Evacuated, Request, Side, device_rate};
+use super::load::Pageable;
+use super::{Evacuated, Evacuation, Side, device_rate};
 use crate::machine::*;
 use crate::measure::*;
 use overspill::config::SwapSpec;
 use overspill::{Advice, Pool, Region};
 use overspill_os::Errno;
 use std::ops::{ControlFlow, Range};
-use std::path::Path;
 use std::time::Instant;
 
 /// What is the same in all steps: every page that leaves goes to a device.
 pub const SETTINGS: &str = "compressed=0,zswap.recompress=off";
 
-/// Measures with a pool of `settings`; its device is `file`, or one that is made for this.
+/// Measures with a pool of `settings`.
 pub fn measure(
-    request: &Request,
+    request: &Evacuation,
     settings: &str,
-    file: Option<&Path>,
-    load_device: &str,
-    rate: &device_rate::Sample,
+    rate: &device_rate::SequentialFile,
 ) -> Result<Sample, Failure> {
     // One with a name, that is removed afterwards, also when this process is killed: to remove a
     // large file takes hundreds of milliseconds, and of one without a name that is a part of its
     // closing.
     let own = request.dir.join(format!(".overspill-bench-{}.device", std::process::id()));
-    let file = file.unwrap_or(&own);
+    let file = request.file.as_ref().unwrap_or(&own);
     let name = file.display().to_string();
     let measure = || {
         let device = format!("{name}:{},prio=1", request.device());
         let settings = format!("{SETTINGS},{settings}");
         let pool = pool::open(request.memory(), Some(&device), &settings)?;
+        let load_device = &request.load_device;
         super::measure(&Engine { pool: &pool, name: &name, load_device }, request, rate)
     };
     if file.exists() {
         return measure();
     }
-    let what = PutBack::files([file.to_owned()]);
+    let what = PutBack::files([file.clone()]);
     put_back::around(&what, |_| make(file).and_then(|_| measure()))
 }
 
@@ -76,7 +74,7 @@ impl<'a> Side for Engine<'a> {
     }
 }
 
-impl Memory for Region<'_> {
+impl Pageable for Region<'_> {
     fn words(&mut self) -> &mut [u64] {
         self.as_mut_slice()
     }

@@ -3,8 +3,8 @@
 //! It needs root. What it changes on the machine is put back by a process of its own
 //! ([`crate::machine::put_back`]), also when this one is killed.
 
-use super::load::Memory;
-use super::{Evacuated, Request, Side, device_rate, load_device_bytes};
+use super::load::Pageable;
+use super::{Evacuated, Evacuation, Side, device_rate, load_device_bytes};
 use crate::machine::*;
 use crate::measure::*;
 use overspill::units::{Bytes, PAGE_SIZE};
@@ -21,9 +21,12 @@ use std::time::Instant;
 const PRIORITY: u32 = 32_766;
 const PRIORITY_OF_LOAD: u32 = 32_767;
 
-pub fn measure(request: &Request, rate: &device_rate::Sample) -> Result<Sample, Failure> {
+pub fn measure(
+    request: &Evacuation,
+    rate: &device_rate::SequentialFile,
+) -> Result<Sample, Failure> {
     let name = kernel_swap::name();
-    let cgroup = Hierarchy::find(Path::new(MOUNTS)).map_err(Failure::new)?.group(&name);
+    let cgroup = kernel_swap::cgroup()?;
     let [file, load_file] =
         ["swap", "load.swap"].map(|end| request.dir.join(format!(".{name}.{end}")));
     // Whatever this changes is put back.
@@ -39,7 +42,7 @@ pub fn measure(request: &Request, rate: &device_rate::Sample) -> Result<Sample, 
 }
 
 struct Kernel<'a> {
-    request: &'a Request,
+    request: &'a Evacuation,
     file: PathBuf,
     load_file: PathBuf,
 }
@@ -71,7 +74,7 @@ impl Side for Kernel<'_> {
     }
 }
 
-impl Memory for IoBuffer {
+impl Pageable for IoBuffer {
     fn words(&mut self) -> &mut [u64] {
         self.words_mut()
     }

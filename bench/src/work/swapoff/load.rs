@@ -30,7 +30,7 @@ const DISTURBED: usize = 2;
 const ENDED: usize = 3;
 
 /// Memory that pages can be pushed out of.
-pub trait Memory {
+pub trait Pageable {
     fn words(&mut self) -> &mut [u64];
     /// Pushes out the pages of a range of bytes.
     fn page_out(&self, bytes: Range<usize>) -> Result<(), Errno>;
@@ -55,7 +55,7 @@ pub struct Found {
 }
 
 /// Calls `evacuate` while the load goes on over `memory`, all of which it fills first.
-pub fn beside<M: Memory + Send, T>(
+pub fn beside<M: Pageable + Send, T>(
     memory: M,
     evacuate: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<(T, Found), Failure> {
@@ -90,7 +90,7 @@ struct Load<M> {
     wrong: u64,
 }
 
-impl<M: Memory> Load<M> {
+impl<M: Pageable> Load<M> {
     /// Goes on until the last phase, and tells of the two that count.
     fn run(&mut self, phase: &AtomicUsize) -> Result<Found, Failure> {
         let mut at = WARMING_UP;
@@ -148,7 +148,7 @@ mod tests {
         damage: bool,
     }
 
-    impl Memory for Fake {
+    impl Pageable for Fake {
         fn words(&mut self) -> &mut [u64] {
             if self.damage && self.words[0] == tag(0) {
                 self.words.fill(0);

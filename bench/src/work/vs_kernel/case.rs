@@ -107,7 +107,7 @@ impl fmt::Display for Task {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
-pub enum Step {
+pub enum Variant {
     /// The program by itself, with the kernel's swap
     Peer,
     /// The program under `overspill run`, whose faults a thread serves
@@ -120,19 +120,7 @@ pub enum Step {
     Library,
 }
 
-impl Step {
-    /// Whether it is measured of a task beside a peer. A program is not in a process of the
-    /// library. What seals take is told of accesses, where there is a device on both sides.
-    pub fn does(self, task: Task, peer: Peer) -> bool {
-        match self {
-            Step::Library => task.program().is_none(),
-            Step::OverspillUnsealed => task.program().is_none() && peer == Peer::File,
-            _ => true,
-        }
-    }
-}
-
-named!(Peer, Step);
+named!(Peer, Variant);
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -157,9 +145,16 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// What pages hold, for people.
-    pub fn contents(&self) -> String {
-        self.packing.map_or_else(|| "its own".to_owned(), |packing| packing.to_string())
+    /// The work by these, as far as it is measured of them. A program is not in a process of the
+    /// library. What seals take is told of accesses, where there is a device on both sides.
+    pub fn by(self, all: &[Variant]) -> impl Iterator<Item = Kind> {
+        let accesses = self.task.program().is_none();
+        let does = move |variant: &&Variant| match variant {
+            Variant::Library => accesses,
+            Variant::OverspillUnsealed => accesses && self.peer == Peer::File,
+            _ => true,
+        };
+        all.iter().filter(does).map(move |variant| Kind::Work(self, *variant))
     }
 }
 
@@ -170,7 +165,7 @@ pub enum Kind {
     Floor,
     /// A program with all the RAM that it takes, which says how much that is.
     Alone(Program),
-    Work(Setting, Step),
+    Work(Setting, Variant),
 }
 
 impl Kind {
@@ -193,7 +188,7 @@ impl Kind {
     /// that are handed a page that is out may fail in it. A command of the user's is not left out
     /// for that: it fails, and that is told.
     pub fn by_signal(&self) -> Option<String> {
-        let Kind::Work(_, step @ Step::OverspillSignal) = self else { return None };
+        let Kind::Work(_, step @ Variant::OverspillSignal) = self else { return None };
         let program = self.program().filter(|program| *program != Program::Own)?;
         Some(format!("{program} in {step}"))
     }
@@ -201,7 +196,7 @@ impl Kind {
     /// Whether it cannot be measured without what has this name: a program, or a peer of its own.
     pub fn needs(&self, name: &str) -> bool {
         let peer =
-            matches!(self, Kind::Work(setting, Step::Peer) if setting.peer.to_string() == name);
+            matches!(self, Kind::Work(setting, Variant::Peer) if setting.peer.to_string() == name);
         peer || self.program().is_some_and(|program| program.to_string() == name)
     }
 }

@@ -2,40 +2,33 @@
 //! library.
 
 use super::launch::{self, Peak};
-use super::request::{Request, count, told};
+use super::request::{Measurement, count, told};
 use crate::machine::*;
 use crate::measure::*;
 use overspill::units::{Bytes, PAGE_SIZE};
 use overspill_bench::workload;
 use serde_json::Value;
 use std::ffi::OsString;
-use std::fs;
 use std::path::Path;
-use std::sync::mpsc;
 
 /// Runs the program under the command, with these options of its device.
-pub fn run(request: &Request, fault: &str, options: &str) -> Result<Sample, Failure> {
+pub fn run(request: &Measurement, fault: &str, options: &str) -> Result<Sample, Failure> {
     let stats = request.dir.join(format!(".{}.json", kernel_swap::name()));
-    let cgroup = counting();
-    let what = PutBack { files: vec![stats.clone()], ..PutBack::cgroup(cgroup.as_ref()) };
     let words = words(request, fault, options, &stats);
-    put_back::around(&what, |guard| {
-        let (mut sample, peak) = launch::counted(request, &words, cgroup.as_ref(), guard)?;
+    launch::counted(request, &words, vec![stats.clone()], |sample| {
         // What overspill says of it.
-        let text = fs::read_to_string(&stats)
-            .failing(format_args!("'{}' cannot be read", stats.display()))?;
-        let stats: Value = serde_json::from_str(&text).failing("the statistics are no JSON")?;
+        let stats: Value =
+            serde_json::from_str(&read_file(&stats)?).failing("the statistics are no JSON")?;
         let processes = stats["processes"].as_array().cloned().unwrap_or_default();
         let count =
             |name: &str| processes.iter().filter_map(|one| one["counters"][name].as_u64()).sum();
-        counted(&mut sample, request, count);
-        peak.tell(&mut sample);
-        Ok(sample)
+        counted(sample, request, count);
+        Ok(())
     })
 }
 
 /// The command with its options, without what the user set for other runs.
-fn words(request: &Request, fault: &str, options: &str, stats: &Path) -> Vec<OsString> {
+fn words(request: &Measurement, fault: &str, options: &str, stats: &Path) -> Vec<OsString> {
     let own = std::env::vars_os().map(|(name, _)| name);
     let own = own.filter(|name| name.to_string_lossy().starts_with("OVERSPILL_"));
     let mut words: Vec<OsString> = vec!["env".into()];
@@ -53,37 +46,22 @@ fn words(request: &Request, fault: &str, options: &str, stats: &Path) -> Vec<OsS
 }
 
 /// Does the accesses in this process, with a cgroup around it to see what it takes.
-pub fn library(request: &Request) -> Result<Sample, Failure> {
+pub fn library(request: &Measurement) -> Result<Sample, Failure> {
     let cgroup = counting();
-    put_back::around(&PutBack::cgroup(cgroup.as_ref()), |_| {
-        let measure = || watched(cgroup.as_ref(), || accesses(request));
-        cgroup.as_ref().map_or_else(measure, |cgroup| cgroup.inside(NO_LIMIT, measure))
+    let cgroup = cgroup.as_ref();
+    put_back::around(&PutBack::cgroup(cgroup), |_| {
+        let mut peak = Peak::default();
+        let mut measure = || launch::watched(|| peak.look(cgroup), || accesses(request));
+        let mut sample = match cgroup {
+            Some(cgroup) => cgroup.inside(NO_LIMIT, measure)?,
+            None => measure()?,
+        };
+        peak.tell(&mut sample);
+        Ok(sample)
     })
 }
 
-/// Does something with an eye on what a cgroup takes meanwhile.
-fn watched(
-    cgroup: Option<&Cgroup>,
-    work: impl FnOnce() -> Result<Sample, Failure>,
-) -> Result<Sample, Failure> {
-    let (ended, watch) = mpsc::channel::<()>();
-    std::thread::scope(|scope| {
-        let looker = scope.spawn(move || {
-            let mut peak = Peak::default();
-            launch::now_and_then(&watch, || peak.look(cgroup));
-            peak
-        });
-        let sample = work();
-        drop(ended);
-        let peak = looker.join().expect("who looks at a cgroup does not panic");
-        sample.map(|mut sample| {
-            peak.tell(&mut sample);
-            sample
-        })
-    })
-}
-
-fn accesses(request: &Request) -> Result<Sample, Failure> {
+fn accesses(request: &Measurement) -> Result<Sample, Failure> {
     let Some(plan) = request.plan() else { fail!("a program is not in this process") };
     let device = format!("{}:{}", request.dir.display(), 2 * request.needs);
     let pool = pool::open(request.memory, Some(&device), &request.settings)?;
@@ -97,7 +75,7 @@ fn accesses(request: &Request) -> Result<Sample, Failure> {
 }
 
 /// What overspill counted, as the names of counters say.
-fn counted(sample: &mut Sample, request: &Request, counter: impl Fn(&str) -> u64) {
+fn counted(sample: &mut Sample, request: &Measurement, counter: impl Fn(&str) -> u64) {
     let written = counter("pswpout") * PAGE_SIZE as u64;
     let (all, major) = (counter("pgfault"), counter("pgmajfault"));
     let counts = [

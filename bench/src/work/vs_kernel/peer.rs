@@ -3,7 +3,7 @@
 
 use super::case::Peer;
 use super::launch;
-use super::request::{Request, count};
+use super::request::{Measurement, count};
 use crate::machine::*;
 use crate::measure::*;
 use overspill::units::PAGE_SIZE;
@@ -41,23 +41,18 @@ fn first_in_line() -> Result<(), Failure> {
 }
 
 /// Measures the program with all the RAM that it takes.
-pub fn alone(request: &Request) -> Result<Sample, Failure> {
-    let cgroup = counting();
-    put_back::around(&PutBack::cgroup(cgroup.as_ref()), |guard| {
-        let (mut sample, peak) = launch::counted(request, &[], cgroup.as_ref(), guard)?;
-        peak.tell(&mut sample);
-        Ok(sample)
-    })
+pub fn alone(request: &Measurement) -> Result<Sample, Failure> {
+    launch::counted(request, &[], Vec::new(), |_| Ok(()))
 }
 
-pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
+pub fn measure(request: &Measurement, peer: Peer) -> Result<Sample, Failure> {
     let name = kernel_swap::name();
-    let cgroup = Hierarchy::find(Path::new(MOUNTS)).map_err(Failure::new)?.group(&name);
+    let cgroup = kernel_swap::cgroup()?;
     // 1. Whatever this changes is put back.
     let mut what = PutBack { alone: true, ..PutBack::cgroup(Some(&cgroup)) };
     let swap = match peer {
         Peer::Zram => {
-            let number = read("/sys/class/zram-control/hot_add")?;
+            let number = read_file(&Path::new(ZRAM_CONTROL).join("hot_add"))?;
             let device = PathBuf::from(format!("/dev/zram{number}"));
             what.devices.push(device.clone());
             what.writes.push((Path::new(ZRAM_CONTROL).join("hot_remove"), number));
@@ -80,7 +75,7 @@ pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
 }
 
 /// 2. Swap space, all of it that is needed.
-fn set_up(request: &Request, peer: Peer, swap: &Path) -> Result<(), Failure> {
+fn set_up(request: &Measurement, peer: Peer, swap: &Path) -> Result<(), Failure> {
     let pages = request.needs.div_ceil(PAGE_SIZE as u64);
     let size = (pages + pages / 4) * PAGE_SIZE as u64;
     let zswap = |parameter: &str, value: &str| write(&Path::new(ZSWAP).join(parameter), value);
@@ -112,7 +107,7 @@ fn block(device: &Path, name: &str) -> PathBuf {
 
 /// 3. The program, in the cgroup.
 fn run(
-    request: &Request,
+    request: &Measurement,
     peer: Peer,
     swap: &Path,
     cgroup: &Cgroup,
@@ -120,9 +115,9 @@ fn run(
 ) -> Result<Sample, Failure> {
     let before = swapped(peer);
     let same_codec =
-        peer != Peer::Zswap || self::read(&format!("{ZSWAP}/compressor"))? == COMPRESSOR;
+        peer != Peer::Zswap || read_file(&Path::new(ZSWAP).join("compressor"))? == COMPRESSOR;
     cgroup.make(request.memory)?;
-    let mut pool = Pool::default();
+    let mut pool = CompressedPool::default();
     let mut sample = launch::run(request, &[], Some(cgroup), guard, || pool.look(peer, swap))?;
     let after = swapped(peer);
     let [written, read, pages_in] = [0, 1, 2].map(|at| after[at] - before[at]);
@@ -147,7 +142,7 @@ fn run(
 
 /// RAM that compressed pages take outside of the cgroup.
 #[derive(Default)]
-struct Pool {
+struct CompressedPool {
     /// At most, so far.
     bytes: u64,
     /// The most that was in it, unpacked, where the kernel says, and how far it was packed then.
@@ -155,7 +150,7 @@ struct Pool {
     packed: f64,
 }
 
-impl Pool {
+impl CompressedPool {
     fn look(&mut self, peer: Peer, swap: &Path) {
         match peer {
             // original, compressed, memory used, limit, most memory used, ...
@@ -184,11 +179,6 @@ fn swapped(peer: Peer) -> [u64; 3] {
     let disk = |name: &str| if peer == Peer::Zram { 0 } else { pages(name) * PAGE_SIZE as u64 };
     // The kernel counts pages of its zswap apart from those of devices, and zram is a device.
     [disk("pswpout "), disk("pswpin "), pages("pswpin ") + pages("zswpin ")]
-}
-
-fn read(file: &str) -> Result<String, Failure> {
-    let text = fs::read_to_string(file);
-    text.map(|text| text.trim().to_owned()).failing(format_args!("'{file}' cannot be read"))
 }
 
 fn write(file: &Path, value: &str) -> Result<(), Failure> {

@@ -2,17 +2,15 @@
 //!
 //! Each is run as its users run it, with all that it works on in its memory. What it prints, or
 //! what a client reads from it, is compared to the bit between the runs
-//! ([`super::launch`]). [`redis`] is the client of that server.
+//! ([`super::launch`]).
 
 mod inputs;
-mod redis;
 
 use super::case::Program;
 use crate::machine::*;
 use crate::measure::*;
 use overspill::units::PAGE_SIZE;
 use overspill_bench::workload::Workload;
-pub use redis::{Client, Served};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,8 +21,12 @@ const NUMPY: &str = include_str!("program/numpy.py");
 const POOL: &str = include_str!("program/pool.py");
 const FORKS: &str = include_str!("program/forks.py");
 const WORKERS: &str = include_str!("program/workers.py");
+/// What works with a redis-server, and ends it.
+const REDIS: &str = include_str!("program/redis.py");
 /// How a database is asked, and its server started and ended around that.
 const POSTGRESQL: &str = include_str!("program/postgresql.sh");
+/// The longest path of a socket.
+const SOCKET_MAX: usize = 100;
 /// Many short processes.
 const SHORT: &str = "i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done";
 /// Pythons: the distribution's, which may have numpy, and the first of the search path.
@@ -35,21 +37,19 @@ const SORT_BUFFER: u64 = 2;
 /// How many times as many accesses as pages a process of a job makes: some seconds with 512 MiB.
 const PASSES: &str = "8";
 /// Who a database runs as, which refuses to be root's; he may have faults served by a thread.
-const AS_POSTGRES: [&str; 7] = [
-    "setpriv",
-    "--reuid=postgres",
-    "--regid=postgres",
-    "--clear-groups",
-    "--inh-caps=+sys_ptrace",
-    "--ambient-caps=+sys_ptrace",
-    "--",
-];
+const AS_POSTGRES: &str = "setpriv --reuid=postgres --regid=postgres --clear-groups \
+                           --inh-caps=+sys_ptrace --ambient-caps=+sys_ptrace --";
+/// What a redis-server is told: that it has no port, and only memory. Behind `--save` is an empty
+/// word.
+const REDIS_ARGS: &str = "--port 0 --save  --appendonly no --daemonize no";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     pub words: Vec<String>,
-    /// Who works with it from outside, where somebody does.
-    pub client: Option<Client>,
+    /// The command that works with it from outside and ends it, where one does; the last word is
+    /// the process that it works with. It prints what that took as JSON
+    /// ([`super::launch::Served`]).
+    pub client: Option<Vec<String>>,
     /// Words before it, and before overspill, that have another user run it, and a directory of
     /// that user.
     pub user: Option<(Vec<String>, PathBuf)>,
@@ -84,8 +84,8 @@ impl Inputs {
         if programs.iter().all(|program| *program == Program::Own) {
             return Ok(Inputs { folder, guard: None, own });
         }
-        let what = PutBack { folder: Some(folder.clone()), ..PutBack::default() };
-        let inputs = Inputs { guard: Some(Guard::start(&what)?), folder, own };
+        let guard = Some(Guard::start(&PutBack::files([folder.clone()]))?);
+        let inputs = Inputs { guard, folder, own };
         fs::create_dir(&inputs.folder).failing("a directory for inputs cannot be made")?;
         for &program in programs {
             inputs.of(program, size)?;
@@ -99,6 +99,7 @@ impl Inputs {
         match program {
             _ if path.exists() => Ok(()),
             Program::Sort => inputs::lines(&path, size),
+            Program::Redis => inputs::values(&path, size),
             Program::Cxx => inputs::source(&path, size),
             Program::Make => inputs::makefile(&path, size),
             Program::Postgresql => {
@@ -108,7 +109,8 @@ impl Inputs {
                 command("chown", &["-R", "postgres:", &text])?;
                 let data = format!("{text}/data");
                 let words = ["initdb", "-D", &data, "-A", "trust", "-N", "--locale=C"];
-                command(AS_POSTGRES[0], &[&AS_POSTGRES[1..], &words].concat()).map(drop)
+                let words: Vec<&str> = AS_POSTGRES.split(' ').chain(words).collect();
+                command(words[0], &words[1..]).map(drop)
             }
             _ => Ok(()),
         }
@@ -127,9 +129,8 @@ impl Inputs {
     pub fn job(&self, program: Program, size: u64) -> Result<Job, Failure> {
         let path = self.path(program);
         let (path, bytes) = (path.to_string_lossy(), size.to_string());
-        let python = |script, args: &[&str]| match python("pass") {
-            Some(python) => Ok(Job::new([&[python, "-c", script], args].concat())),
-            None => fail!("{NO_PYTHON}"),
+        let python = |script, args: &[&str]| -> Result<Job, Failure> {
+            Ok(Job::new([&[python("pass")?, "-c", script], args].concat()))
         };
         Ok(match program {
             // With a buffer that takes all of it, so that it makes no files of its own.
@@ -138,27 +139,28 @@ impl Inputs {
                 Job::new(["env", "LC_ALL=C", "sort", "--parallel=1", buffer, &path])
             }
             Program::NumpySort | Program::NumpyProduct => {
-                let python = self::python("import numpy").ok_or_else(|| Failure::new(NO_NUMPY))?;
+                let python = self::python("import numpy")?;
                 let what = if program == Program::NumpySort { "sort" } else { "product" };
                 let threads = ["OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"];
                 Job::new([&["env"], &threads[..], &[python, "-c", NUMPY, what, &bytes]].concat())
             }
             Program::Redis => {
-                let client = Some(Client::new(path.to_string(), size)?);
-                let quiet =
-                    ["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no"];
-                let words = [&["redis-server", "--unixsocket", &path], &quiet[..]].concat();
-                Job { client, ..Job::new(words) }
+                let socket = format!("{path}.socket");
+                if socket.len() > SOCKET_MAX {
+                    fail!("'{socket}' is too long for a socket: name another --dir");
+                }
+                let client = Some(python(REDIS, &[&socket, &path])?.words);
+                let words = ["redis-server", "--unixsocket", &socket].into_iter();
+                Job { client, ..Job::new(words.chain(REDIS_ARGS.split(' '))) }
             }
-            // What g++ starts.
             Program::Cxx => {
-                let compiler = compiler().ok_or_else(|| Failure::new(NO_COMPILER))?;
-                Job::new([&compiler, "-quiet", "-std=c++17", "-O0", &path, "-o", "-"])
+                Job::new([&compiler()?, "-quiet", "-std=c++17", "-O0", &path, "-o", "-"])
             }
             Program::Make => Job::new(["make", "-s", "-B", "-j4", "-C", &path]),
             Program::PythonPool => python(POOL, &[&bytes])?,
             Program::Postgresql => {
-                let user = Some((AS_POSTGRES.map(str::to_owned).to_vec(), self.path(program)));
+                let user = AS_POSTGRES.split(' ').map(str::to_owned).collect();
+                let user = Some((user, self.path(program)));
                 Job { user, ..Job::new(["sh", "-c", POSTGRESQL, "sh", &path]) }
             }
             Program::Busy2 => load(size, 2, 0)?,
@@ -188,57 +190,45 @@ impl Drop for Inputs {
     }
 }
 
-const NO_PYTHON: &str = "there is no python3: install python3";
-const NO_NUMPY: &str = "there is no python3 with numpy: install python3-numpy";
-const NO_COMPILER: &str = "there is no g++ with a cc1plus: install g++";
-const NO_POSTGRESQL: &str = "there is no postgres with initdb and psql on the search path, or no \
-                             user of that name: install postgresql";
-
+/// What this machine lacks for a program, in a sentence.
 pub fn missing(program: Program) -> Option<String> {
-    let have = |names: &[&str]| names.iter().all(|name| runs(name, &["--version"]).is_some());
-    let (is_there, without) = match program {
-        Program::Sort => (
-            runs("sort", &["--version"]).is_some_and(|text| text.contains("GNU")),
-            "there is no GNU sort: install coreutils",
-        ),
-        Program::NumpySort | Program::NumpyProduct => (python("import numpy").is_some(), NO_NUMPY),
-        Program::Redis => (
-            have(&["redis-server", "redis-benchmark", "redis-cli"]),
-            "there is no redis-server with redis-benchmark and redis-cli: install redis-server and \
-             redis-tools",
-        ),
-        Program::Cxx => (compiler().is_some(), NO_COMPILER),
-        Program::Make => {
-            (have(&["make"]) && compiler().is_some(), "there is no g++ with make: install both")
+    let have =
+        |names: &[&str]| names.iter().try_for_each(|name| command(name, &["--version"]).map(drop));
+    let found = match program {
+        Program::Sort => match command("sort", &["--version"]) {
+            Ok(text) if !text.contains("GNU") => return Some("there is no GNU sort".to_owned()),
+            found => found.map(drop),
+        },
+        Program::NumpySort | Program::NumpyProduct => python("import numpy").map(drop),
+        Program::Redis => have(&["redis-server", "redis-benchmark", "redis-cli"])
+            .and_then(|()| python("pass").map(drop)),
+        Program::Cxx => compiler().map(drop),
+        Program::Make => have(&["make"]).and(compiler().map(drop)),
+        Program::PythonPool | Program::Forks | Program::Workers => python("pass").map(drop),
+        Program::Postgresql => have(&["postgres", "initdb", "psql"])
+            .and_then(|()| command("id", &["-u", "postgres"]).map(drop)),
+        // The last was looked for before.
+        Program::Busy2 | Program::Busy8 | Program::BusyIdle100 | Program::Short | Program::Own => {
+            return None;
         }
-        Program::PythonPool | Program::Forks | Program::Workers => {
-            (python("pass").is_some(), NO_PYTHON)
-        }
-        Program::Postgresql => (
-            have(&["postgres", "initdb", "psql"]) && runs("id", &["-u", "postgres"]).is_some(),
-            NO_POSTGRESQL,
-        ),
-        Program::Busy2 | Program::Busy8 | Program::BusyIdle100 | Program::Short => return None,
-        // It was looked for before.
-        Program::Own => return None,
     };
-    (!is_there).then(|| without.to_owned())
+    found.err().map(|failure| failure.to_string())
 }
 
 /// A Python that can do this.
-fn python(what: &str) -> Option<&'static str> {
-    PYTHONS.into_iter().find(|python| runs(python, &["-c", what]).is_some())
+fn python(what: &str) -> Result<&'static str, Failure> {
+    let found = PYTHONS.into_iter().find(|python| command(python, &["-c", what]).is_ok());
+    found.ok_or_else(|| Failure::new(format!("there is no python3 that does '{what}': install it")))
 }
 
-fn compiler() -> Option<String> {
-    let path = runs("g++", &["-print-prog-name=cc1plus"])?.trim().to_owned();
+/// The compiler proper, which g++ starts.
+fn compiler() -> Result<String, Failure> {
+    let path = command("g++", &["-print-prog-name=cc1plus"])?.trim().to_owned();
     // Where it has none it prints the name alone.
-    Path::new(&path).is_absolute().then_some(path)
-}
-
-/// What a command prints; `None` unless it succeeds.
-fn runs(name: &str, args: &[&str]) -> Option<String> {
-    command(name, args).ok()
+    if Path::new(&path).is_relative() {
+        fail!("g++ has no cc1plus: install all of it");
+    }
+    Ok(path)
 }
 
 /// A program that is installed, or built, beside this one.

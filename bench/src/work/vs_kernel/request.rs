@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// A measurement that a process of its own makes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Request {
+pub struct Measurement {
     /// What is done, and by whom.
     pub kind: Kind,
     /// How a program is started, where it is one.
@@ -32,7 +32,7 @@ pub struct Request {
     pub settings: String,
 }
 
-impl Request {
+impl Measurement {
     /// The accesses, if it is about accesses.
     pub fn plan(&self) -> Option<Plan> {
         let Kind::Work(setting, _) = self.kind else { return None };

@@ -17,7 +17,6 @@ const SCANNED: u64 = 4;
 
 /// A pattern of accesses to more than fits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// Twice the budget; the n-th of all pages by popularity comes 1/n^0.99 as often as the first;
     /// they lie scattered

@@ -16,7 +16,6 @@ const WRITES_OF_16: u64 = 1;
 
 /// What pages hold, and what is done with them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Work {
     /// Zeros, swapped out and in
     Zero,
@@ -61,10 +60,6 @@ impl Work {
             Work::WriteMostly => Some(16 - WRITES_OF_16),
             Work::BeyondInSequence | Work::BeyondAtRandom => Some(8),
         }
-    }
-
-    pub fn in_sequence(self) -> bool {
-        self == Work::BeyondInSequence
     }
 
     /// Whether pages are more than memory and the tier hold.

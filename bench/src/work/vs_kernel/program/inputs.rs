@@ -1,9 +1,9 @@
-//! What programs read: lines to sort, sources to compile, a query. Made in sequence from a fixed
-//! seed, the same each time.
+//! What programs read: lines to sort, values to keep, sources to compile, a query. Made in sequence
+//! from a fixed seed, the same each time.
 
 use crate::machine::*;
 use crate::measure::*;
-use overspill_bench::contents::Random;
+use overspill_bench::contents::{Contents, Random};
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -20,6 +20,10 @@ const AT_ONCE: u64 = 4;
 const ROWS: u64 = 600_000;
 const ROW_BYTES: u64 = 60;
 const SUM_BYTES: u64 = 32;
+/// Bytes of a value of a redis-server: four to a page, with what the allocator and the server have
+/// beside it; and what a key with its value takes of the server's memory, about.
+const VALUE_BYTES: usize = 992;
+const KEY_BYTES: u64 = 1120;
 /// What a source begins with.
 const HEAD: &str = include_str!("mix.hpp");
 /// Words of a line to sort.
@@ -49,6 +53,16 @@ pub fn lines(path: &Path, bytes: u64) -> Result<(), Failure> {
             done += line.len() as u64;
         }
         Ok(())
+    })
+}
+
+/// Writes the values that fill so many bytes of a redis-server, each with a newline behind it.
+pub fn values(path: &Path, bytes: u64) -> Result<(), Failure> {
+    written(path, |out| {
+        (0..(bytes / KEY_BYTES).max(1)).try_for_each(|key| {
+            out.write_all(&Contents::Heap.page(key)[..VALUE_BYTES])?;
+            out.write_all(b"\n")
+        })
     })
 }
 
