@@ -1,4 +1,4 @@
-//! A slice of four times the memory that it may have, and its sum.
+//! A slice of four times the memory that it may have, written and read back.
 //!
 //! `larger_than_ram [MIB [DIRECTORY]]`: the budget, 256 MiB; where the rest goes, /var/tmp.
 

@@ -52,7 +52,7 @@ impl<B: Backing> Memory<B> {
         let Some(member) = self.lease.member() else { return Growth::Nothing };
         // 1. What it needs to run at all, as far as it uses that. Where there is too little for
         //    all, as when many begin at once, only step by step: meanwhile it reclaims for itself.
-        if limit < FLOOR && (!self.lease.is_over() || self.lease.takes_turn(FLOOR_EVERY)) {
+        if limit < FLOOR && (!self.lease.is_over(0) || self.lease.takes_turn(FLOOR_EVERY)) {
             let uses = self.budget().used() + self.budget().promised() + FLOOR_STEP;
             let pages = uses.max(limit + FLOOR_STEP).min(FLOOR);
             self.lease.set(pages);

@@ -189,9 +189,9 @@ impl Lease {
         !self.is_alone() && self.account.leased() + budget / SCARCE_PART > budget
     }
 
-    /// Whether more is leased than there is.
-    pub(super) fn is_over(&self) -> bool {
-        self.account.leased() > self.account.budget()
+    /// Whether more is leased than there is, or than leaves so many pages.
+    pub fn is_over(&self, reserve: u64) -> bool {
+        self.account.leased() + reserve > self.account.budget()
     }
 
     /// Whether the process may take what it needs although there is too little: once in a while.

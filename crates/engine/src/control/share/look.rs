@@ -94,7 +94,7 @@ impl<B: Backing> Control<B> {
             return;
         }
         // 4. Or what it may have: who is stuck nothing more than that, as long as it is too much.
-        if self.limits.is_stuck() && self.is_over(lease.reserve()) {
+        if self.limits.is_stuck() && lease.is_over(lease.reserve()) {
             return;
         }
         // What little is left is for those that need it more.
@@ -106,16 +106,10 @@ impl<B: Backing> Control<B> {
         self.swap.follow_limit();
     }
 
-    /// Whether more is leased than there is, or than leaves so many pages.
-    fn is_over(&self, reserve: u64) -> bool {
-        let account = self.memory.lease.account;
-        account.leased() + reserve > account.budget()
-    }
-
     /// Pages that are shared since a fork, and stay: no page is free before all who have it have it
     /// leave. Not where there is too much, and nothing else has helped.
     fn keeps_shared(&self, doing: &mut Doing) -> u64 {
-        let over = self.is_over(0).then(|| doing.over.unwrap_or_else(Instant::now));
+        let over = self.memory.lease.is_over(0).then(|| doing.over.unwrap_or_else(Instant::now));
         doing.over = over;
         if over.is_some_and(|over| over.elapsed() > OVER_MOST) { 0 } else { self.memory.shared() }
     }
