@@ -20,6 +20,7 @@
 
 mod family;
 
+use crate::base::seeded::{Bug, is_seeded};
 use crate::base::sync::point;
 use overspill_os::Errno;
 use overspill_os::table::SharedCells;
@@ -304,13 +305,15 @@ impl Member {
     pub fn take(&self, least: u64, most: u64, reserve: u64) -> u64 {
         let before = self.lease();
         // 1. Announced, so that whoever adds up after this counts it.
-        self.set(before + most);
+        let announced = if is_seeded(Bug::TakenUnannounced) { 0 } else { most };
+        self.set(before + announced);
         point();
         // 2. What does not fit is taken back.
-        let over = (self.account.leased() + reserve).saturating_sub(self.account.budget());
+        let leased = self.account.leased() + (most - announced);
+        let over = (leased + reserve).saturating_sub(self.account.budget());
         let taken = most.saturating_sub(over);
         let taken = if taken < least { 0 } else { taken };
-        if taken < most {
+        if taken != announced {
             self.set(before + taken);
         }
         taken

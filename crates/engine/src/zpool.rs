@@ -155,7 +155,7 @@ const BEYOND_FRAMES: usize = 4 << ORDER_MAX;
 /// The pool. Shared by all threads; it allocates nothing from the heap after
 /// [`Zpool::new`].
 pub struct Zpool {
-    table: ChunkTable<FrameCells>,
+    table: ChunkTable,
     classes: Box<[Class]>,
     kept: RankedMutex<Kept>,
     /// Frames that the source has given, those of kept chunks included, and those being asked for

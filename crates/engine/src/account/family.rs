@@ -16,6 +16,7 @@
 //! another process with its entry forks, both families are taken for one.
 
 use super::{Account, FAMILY, Member, PAGES_MAX, PLACES, SAVED, SHARED};
+use crate::base::seeded::{Bug, is_seeded};
 use crate::base::sync::point;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
@@ -74,9 +75,15 @@ impl Member {
             member.cell(FAMILY).store(family.at as u64, SeqCst);
             member.cell(SHARED).store(shared, SeqCst);
         }
+        let save = || _ = family.cell(SAVED).fetch_add(shared, SeqCst);
+        if is_seeded(Bug::SavedFirst) {
+            save();
+            point();
+            return child.set(own + shared);
+        }
         child.set(own + shared);
         point();
-        family.cell(SAVED).fetch_add(shared, SeqCst);
+        save();
     }
 
     /// So many pages are shared no longer by this process; for how many of them its family saved

@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::explore::{finds_each, finds_nothing};
+use crate::base::seeded::Bug;
 use proptest::prelude::*;
 use std::process::Command;
 use std::sync::Arc;
@@ -195,25 +196,9 @@ proptest! {
     }
 }
 
-/// What is done wrong.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mistake {
-    /// Looks at what is left, and takes it then.
-    Unannounced,
-}
-
-impl Member {
-    fn take_wrongly(&self, most: u64) -> u64 {
-        let left = self.account.budget().saturating_sub(self.account.leased()).min(most);
-        point();
-        self.set(self.lease() + left);
-        left
-    }
-}
-
 /// Three processes take and give at the same time, and one of them goes: at no moment more is
 /// granted than there is.
-fn at_once(mistake: Option<Mistake>) {
+fn at_once() {
     let account = account();
     let granted = Arc::new(AtomicU64::new(0));
     let process = |takes: [u64; 2], leaves: bool| {
@@ -222,10 +207,7 @@ fn at_once(mistake: Option<Mistake>) {
         shuttle::thread::spawn(move || {
             let mut has = 0;
             for most in takes {
-                let taken = match mistake {
-                    None => member.take(1, most, 0),
-                    Some(Mistake::Unannounced) => member.take_wrongly(most),
-                };
+                let taken = member.take(1, most, 0);
                 has += taken;
                 let all = granted.fetch_add(taken, SeqCst) + taken;
                 assert!(all <= BUDGET, "{all} pages are granted");
@@ -249,7 +231,7 @@ fn never_more_is_granted_than_there_is() {
 
 #[test]
 fn who_does_not_announce_is_found() {
-    finds_each(&[Mistake::Unannounced], 2000, at_once);
+    finds_each(&[Bug::TakenUnannounced], 2000, at_once);
 }
 
 #[test]

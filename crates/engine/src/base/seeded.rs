@@ -55,6 +55,46 @@ pub enum Bug {
     /// A page gets the slot that it was written to although it has come back meanwhile.
     SlotChangedUnseen,
 
+    // ---- Gates ----
+    /// Whether a gate is open is looked at before who passes is counted, and not after.
+    LookedUncounted,
+
+    // ---- Frames ----
+    /// A frame of a pageblock that is to leave the arena goes to the lists of a processor.
+    IsolatedInLists,
+    /// Whether there is room is not asked again with the zone's lock.
+    RoomUnlocked,
+
+    // ---- Clusters of slots, and caches of slots ----
+    /// What became of a cluster is not looked at again with the device's lock.
+    ClusterNotSettled,
+    /// Whether caches are in use is looked at before one is locked only.
+    CachingLookedTooEarly,
+    /// Two threads take more of the disk into use at once.
+    GrowTogether,
+    /// A cache is emptied while it is not locked: its slots are put back, and then it is cleared.
+    CacheClearedLate,
+
+    // ---- The pool of compressed pages ----
+    /// A chunk that is compacted is not pinned: it hands out places, and goes back, meanwhile.
+    ChunkNotPinned,
+    /// A chunk is pinned while an object in it is being written.
+    PinnedWhileWritten,
+    /// The old object is freed before its owner has agreed.
+    MovedUnagreed,
+
+    // ---- The slot index ----
+    /// A frame that a look-up has shown is used without another look under the lock.
+    LookUpTrusted,
+    /// I/O begins on a slot on which somebody else's is under way.
+    BegunTwice,
+
+    // ---- The budget of a job ----
+    /// A process looks at what is left, and takes it then.
+    TakenUnannounced,
+    /// A child's pages are saved before it leases them.
+    SavedFirst,
+
     // ---- swapoff ----
     /// No mistake: a device goes on handing slots out while its pages are moved. Then the claim on
     /// its slots alone keeps pages whole.

@@ -1,11 +1,12 @@
 //! Waiting: a mutex that knows its rank, a backoff for short waits, and the gate that a fork
 //! closes.
 //!
-//! What decides between threads is written over any [`Atomic`], so that tests run the same code on
-//! words whose interleavings a checker explores.
+//! What decides between threads does so by these, or by an [`Atomic`]: there the threads of a model
+//! change ([`point`]), whose interleavings a checker explores.
 
 use crate::base::lockdep::{Held, LockClass, Rank};
-use overspill_os::{Errno, thread};
+use crate::base::seeded::{Bug, is_seeded};
+use overspill_os::{Errno, cpu, thread};
 use rustix::thread::{Timespec, futex};
 use std::ffi::CStr;
 use std::ops::{Deref, DerefMut};
@@ -18,6 +19,19 @@ use std::time::Duration;
 pub fn point() {
     #[cfg(test)]
     crate::base::explore::point();
+}
+
+/// The processor that the caller runs on; in a model any of [`MODEL_CPUS`], as a thread may be
+/// moved at any time.
+///
+/// [`MODEL_CPUS`]: crate::base::explore::MODEL_CPUS
+#[inline(always)]
+pub fn processor() -> usize {
+    #[cfg(test)]
+    if crate::base::explore::is_running() {
+        return crate::base::explore::processor();
+    }
+    cpu::current()
 }
 
 /// Lets other threads run, in a model; whether the caller is a thread of one, and so must not
@@ -188,12 +202,9 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
     thread::spawn(name, body)
 }
 
-/// An atomic word: the processor's, or in tests one of a checker of interleavings. One of 32 bits
-/// has no higher values.
-pub trait Atomic: Default {
-    /// Whether the threads that meet here are those of the machine: then the order of locks is
-    /// checked ([`crate::base::lockdep`]), which knows no others.
-    const MACHINE: bool;
+/// A word that threads share: before each operation other threads of a model may run. Named where
+/// it is used (`Atomic::load(&word, Acquire)`), as the word's own methods do without that.
+pub trait Atomic {
     /// As the method of [`AtomicU64`].
     fn load(&self, order: Ordering) -> u64;
     /// As the method of [`AtomicU64`].
@@ -212,16 +223,6 @@ pub trait Atomic: Default {
         done: Ordering,
         failed: Ordering,
     ) -> Result<u64, u64>;
-    /// Waits a little for another thread to change a word.
-    fn wait(backoff: &mut Backoff);
-    /// Before an operation: where the threads of a model change, which words of a checker see to
-    /// themselves.
-    #[inline(always)]
-    fn point() {
-        if Self::MACHINE {
-            point();
-        }
-    }
 }
 
 /// A value as a word that has room for it.
@@ -232,32 +233,31 @@ fn low<W: TryFrom<u64, Error: std::fmt::Debug>>(value: u64) -> W {
 
 /// [`Atomic`] for a type with the methods of [`AtomicU64`].
 macro_rules! impl_atomic {
-    ($type:ty, $word:ty, $machine:literal, $wait:expr) => {
+    ($type:ty, $word:ty) => {
         impl Atomic for $type {
-            const MACHINE: bool = $machine;
             #[inline(always)]
             fn load(&self, order: Ordering) -> u64 {
-                Self::point();
+                point();
                 <$type>::load(self, order) as u64
             }
             #[inline(always)]
             fn store(&self, value: u64, order: Ordering) {
-                Self::point();
+                point();
                 <$type>::store(self, low::<$word>(value), order);
             }
             #[inline(always)]
             fn swap(&self, value: u64, order: Ordering) -> u64 {
-                Self::point();
+                point();
                 <$type>::swap(self, low(value), order) as u64
             }
             #[inline(always)]
             fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-                Self::point();
+                point();
                 <$type>::fetch_add(self, low(value), order) as u64
             }
             #[inline(always)]
             fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
-                Self::point();
+                point();
                 <$type>::fetch_sub(self, low(value), order) as u64
             }
             #[inline(always)]
@@ -268,21 +268,15 @@ macro_rules! impl_atomic {
                 done: Ordering,
                 failed: Ordering,
             ) -> Result<u64, u64> {
-                Self::point();
+                point();
                 let result = <$type>::compare_exchange_weak(self, low(now), low(new), done, failed);
                 result.map(|value| value as u64).map_err(|value| value as u64)
-            }
-            fn wait(backoff: &mut Backoff) {
-                #[allow(clippy::redundant_closure_call)]
-                ($wait)(backoff);
             }
         }
     };
 }
-impl_atomic!(AtomicU64, u64, true, Backoff::wait);
-impl_atomic!(AtomicU32, u32, true, Backoff::wait);
-#[cfg(test)]
-impl_atomic!(shuttle::sync::atomic::AtomicU64, u64, false, |_| shuttle::thread::yield_now());
+impl_atomic!(AtomicU64, u64);
+impl_atomic!(AtomicU32, u32);
 
 /// A gate that many pass at once and one can close: it waits until everybody is through.
 ///
@@ -291,51 +285,14 @@ impl_atomic!(shuttle::sync::atomic::AtomicU64, u64, false, |_| shuttle::thread::
 #[derive(Debug)]
 pub struct Gate {
     class: LockClass,
-    words: GateWords<AtomicU64>,
-}
-
-/// The words of a [`Gate`].
-#[derive(Default, Debug)]
-struct GateWords<A> {
-    closed: A,
-    inside: A,
-}
-
-impl<A: Atomic> GateWords<A> {
-    fn try_enter(&self) -> bool {
-        // Counted before the look: who closes the gate looks at the count afterwards.
-        self.inside.fetch_add(1, SeqCst);
-        let open = self.closed.load(SeqCst) == 0;
-        if !open {
-            self.leave();
-        }
-        open
-    }
-
-    fn leave(&self) {
-        self.inside.fetch_sub(1, SeqCst);
-    }
-
-    fn close(&self) {
-        let mut backoff = Backoff::default();
-        while self.closed.swap(1, SeqCst) != 0 {
-            A::wait(&mut backoff);
-        }
-        let mut backoff = Backoff::default();
-        while self.inside.load(SeqCst) != 0 {
-            A::wait(&mut backoff);
-        }
-    }
-
-    fn open(&self) {
-        self.closed.store(0, SeqCst);
-    }
+    closed: AtomicU64,
+    inside: AtomicU64,
 }
 
 impl Gate {
     /// An open gate; being inside has the given rank.
     pub fn new(rank: Rank) -> Gate {
-        Gate { class: LockClass::new(rank), words: GateWords::default() }
+        Gate { class: LockClass::new(rank), closed: AtomicU64::new(0), inside: AtomicU64::new(0) }
     }
 
     /// Passes, waiting while the gate is closed. Leaving is dropping the value.
@@ -352,23 +309,41 @@ impl Gate {
 
     /// Passes if the gate is open.
     pub fn try_enter(&self) -> Option<Inside<'_>> {
-        self.words.try_enter().then(|| Inside { gate: self, _held: self.class.hold() })
+        // Counted before the look: who closes the gate looks at the count afterwards.
+        let early = is_seeded(Bug::LookedUncounted) && Atomic::load(&self.closed, SeqCst) == 0;
+        Atomic::fetch_add(&self.inside, 1, SeqCst);
+        if Atomic::load(&self.closed, SeqCst) != 0 && !early {
+            self.leave();
+            return None;
+        }
+        Some(Inside { gate: self, _held: self.class.hold() })
+    }
+
+    fn leave(&self) {
+        Atomic::fetch_sub(&self.inside, 1, SeqCst);
     }
 
     /// Closes the gate, waiting for another who closed it, and then for those inside.
     pub fn close(&self) {
         self.class.check();
-        self.words.close();
+        let mut backoff = Backoff::default();
+        while Atomic::swap(&self.closed, 1, SeqCst) != 0 {
+            backoff.wait();
+        }
+        let mut backoff = Backoff::default();
+        while Atomic::load(&self.inside, SeqCst) != 0 {
+            backoff.wait();
+        }
     }
 
     /// Opens it.
     pub fn open(&self) {
-        self.words.open();
+        Atomic::store(&self.closed, 0, SeqCst);
     }
 
     /// Opens it in the child of a fork, where nobody is inside whatever the count says.
     pub fn open_in_child(&self) {
-        self.words.inside.store(0, SeqCst);
+        self.inside.store(0, SeqCst);
         self.open();
     }
 }
@@ -382,14 +357,14 @@ pub struct Inside<'a> {
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.gate.words.leave();
+        self.gate.leave();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+    use crate::base::explore::{finds_each, finds_nothing};
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
 
@@ -418,38 +393,29 @@ mod tests {
     }
 
     /// Two threads that pass, one that waits and one that goes away, and two that close the gate.
-    fn gate_scenario() {
-        type Word = shuttle::sync::atomic::AtomicU64;
-        let gate: Arc<GateWords<Word>> = Arc::default();
-        let inside: Arc<Word> = Arc::default();
-        let visit = |gate: &GateWords<Word>, inside: &Word| {
-            inside.fetch_add(1, SeqCst);
-            inside.fetch_sub(1, SeqCst);
-            gate.leave();
-        };
+    fn gate_users() {
+        let gate = Arc::new(Gate::new(Rank::OpsGate));
+        let (inside, closed) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let mut threads = Vec::new();
         for waits in [true, false] {
             let (gate, inside) = (gate.clone(), inside.clone());
             threads.push(shuttle::thread::spawn(move || {
                 for _ in 0..2 {
-                    while !gate.try_enter() {
-                        if !waits {
-                            return;
-                        }
-                        shuttle::thread::yield_now();
-                    }
-                    visit(&gate, &inside);
+                    let proof = if waits { Some(gate.enter()) } else { gate.try_enter() };
+                    let Some(_proof) = proof else { return };
+                    inside.fetch_add(1, SeqCst);
+                    point();
+                    inside.fetch_sub(1, SeqCst);
                 }
             }));
         }
-        let closed: Arc<Word> = Arc::default();
         for _ in 0..2 {
             let (gate, inside, closed) = (gate.clone(), inside.clone(), closed.clone());
             threads.push(shuttle::thread::spawn(move || {
                 gate.close();
                 assert_eq!(closed.fetch_add(1, SeqCst), 0, "the gate is closed twice");
                 assert_eq!(inside.load(SeqCst), 0, "somebody is inside a closed gate");
-                assert!(!gate.try_enter());
+                assert!(gate.try_enter().is_none());
                 assert_eq!(inside.load(SeqCst), 0, "somebody came into a closed gate");
                 closed.fetch_sub(1, SeqCst);
                 gate.open();
@@ -461,10 +427,11 @@ mod tests {
 
     #[test]
     fn every_interleaving_of_gate_users_keeps_closed_gates_empty() {
-        fn explore(scheduler: impl Scheduler + 'static) {
-            shuttle::Runner::new(scheduler, shuttle::Config::default()).run(gate_scenario);
-        }
-        explore(RandomScheduler::new(5_000));
-        explore(PctScheduler::new(3, 5_000));
+        finds_nothing(2_500, gate_users);
+    }
+
+    #[test]
+    fn who_looks_before_it_is_counted_is_found() {
+        finds_each(&[Bug::LookedUncounted], 2_500, gate_users);
     }
 }

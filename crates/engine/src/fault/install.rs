@@ -3,6 +3,7 @@
 use super::Fault;
 use super::context::FaultContext;
 use super::settings::WayIn;
+use crate::base::seeded::{Bug, is_seeded};
 use crate::memory::frames::zeros;
 use crate::memory::word::State;
 use crate::slot::SlotRun;
@@ -92,6 +93,12 @@ impl<B: Backing> Fault<B> {
         Ok(Loaded { pages: done.bytes >> PAGE_SHIFT, clean: protect, foreign })
     }
 
+    /// Takes the frame with the page of a slot that a look-up has shown, unless it is gone since.
+    fn take_cached(&self, slot: SlotId, seen: FrameId) -> Option<FrameId> {
+        let taken = self.swap.index.take_frame(slot);
+        if is_seeded(Bug::LookUpTrusted) { Some(seen) } else { taken }
+    }
+
     /// Brings in a single page that is on a device, or was read ahead from there into the frame
     /// that is returned as well; `None` while somebody else reads it.
     fn install_stored(
@@ -104,7 +111,7 @@ impl<B: Backing> Fault<B> {
         match self.swap.index.load(slot) {
             Entry::Lost => return Err(LoadError::Lost),
             Entry::Busy(_) => return Ok(None),
-            Entry::Frame(..) if let Some(frame) = self.swap.index.take_frame(slot) => {
+            Entry::Frame(seen) if let Some(frame) = self.take_cached(slot, seen) => {
                 context.source = FaultSource::Cache;
                 self.readahead_size.hit();
                 self.stats.add(Counter::SwapRaHit, 1);

@@ -5,9 +5,10 @@ use super::locked::LockedZone;
 use super::percpu::{LIST_ORDER_MAX, Picked};
 use super::zone::{Source, Zone};
 use super::{FrameAllocator, MAX_ORDER, Mobility, Need};
+use crate::base::seeded::{Bug, is_seeded};
+use crate::base::sync::processor;
 use crate::stats::Counter;
 use crate::units::FrameId;
-use overspill_os::cpu;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl FrameAllocator {
@@ -15,7 +16,7 @@ impl FrameAllocator {
     /// budget or the arena has no room for them.
     pub fn alloc(&self, order: u8, mobility: Mobility, need: Need) -> Option<FrameId> {
         assert!(order <= MAX_ORDER, "no block has order {order}");
-        let cpu = cpu::current();
+        let cpu = processor();
         let block = self.alloc_from_lists(cpu, order, mobility, need).or_else(|| {
             self.zones_of(cpu).find_map(|zone| self.alloc_from_zone(zone, order, mobility, need))
         })?;
@@ -107,7 +108,7 @@ impl FrameAllocator {
             return None;
         }
         let mut hold = self.hold(cell, HeldFor::Take);
-        if self.room_of(&hold, need) < 1 << order {
+        if self.room_of(&hold, need) < 1 << order && !is_seeded(Bug::RoomUnlocked) {
             return None;
         }
         let block = self.take(&mut hold, order, mobility)?;

@@ -3,10 +3,10 @@
 use super::hold::{HeldFor, Hold};
 use super::percpu::{CpuLists, LIST_ORDER_MAX, Picked};
 use super::{FrameAllocator, FramePick, MAX_ORDER, Mobility};
-use crate::base::sync::lock;
+use crate::base::seeded::{Bug, is_seeded};
+use crate::base::sync::{lock, processor};
 use crate::stats::Counter;
 use crate::units::FrameId;
-use overspill_os::cpu;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl FrameAllocator {
@@ -24,7 +24,7 @@ impl FrameAllocator {
         self.stats.add(Counter::FrameFree, 1 << order);
         if order <= LIST_ORDER_MAX
             && self.settings.percpu
-            && let Some(mut lists) = self.lists[cpu::current() % self.lists.len()].0.try_lock()
+            && let Some(mut lists) = self.lists[processor() % self.lists.len()].0.try_lock()
         {
             self.free_to_lists(&mut lists, frame.0, order);
         } else {
@@ -65,7 +65,7 @@ impl FrameAllocator {
     fn free_blocks_of(&self, frames: usize, mut next: impl FnMut() -> Option<(u32, u8)>) {
         self.stats.add(Counter::FrameFree, frames as u64);
         let mut lists = match self.settings.percpu {
-            true => self.lists[cpu::current() % self.lists.len()].0.try_lock(),
+            true => self.lists[processor() % self.lists.len()].0.try_lock(),
             false => None,
         };
         // Blocks that are larger than those in lists, of which there are few.
@@ -102,7 +102,9 @@ impl FrameAllocator {
     fn free_to_lists(&self, lists: &mut CpuLists, block: u32, order: u8) {
         match self.pageblocks.mobility(block) {
             // It must come to rest where it was isolated.
-            Mobility::Isolated => self.free_to_zone(block, order),
+            Mobility::Isolated if !is_seeded(Bug::IsolatedInLists) => {
+                self.free_to_zone(block, order);
+            }
             mobility => {
                 lists.push(block, order, mobility);
                 let frames = lists.to_give();
@@ -124,7 +126,7 @@ impl FrameAllocator {
         while frames > 0 && lists.frames() > 0 {
             let before = lists.frames();
             // The zone of most of them, where there are several: that of the processor.
-            let near = self.zones_of(cpu::current()).next().expect("there is a zone");
+            let near = self.zones_of(processor()).next().expect("there is a zone");
             let hold = (pick == FramePick::Inside).then(|| self.hold(near, HeldFor::Give));
             lists.pick(frames, &mut picked);
             picked.merge();

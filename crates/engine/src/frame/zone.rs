@@ -28,6 +28,7 @@
 
 use super::cells::{FrameCells, NO_FRAME};
 use super::mobility::{FALLBACKS, MAX_ORDER, Mobility, ORDERS, PAGEBLOCK};
+use crate::base::sync::point;
 use overspill_os::{Errno, table::ZeroTable};
 use std::ops::Range;
 use std::sync::Arc;
@@ -74,6 +75,7 @@ impl Pageblocks {
 
     /// Marks a block that was taken out of its zone.
     pub fn set_used(&self, block: u32, order: u8) {
+        point();
         let (words, bits) = self.bits(block, order);
         for word in words {
             let before = word.fetch_or(bits, Relaxed);
@@ -92,6 +94,7 @@ impl Pageblocks {
             block.is_multiple_of(1 << order),
             "frame {block} cannot begin a block of order {order}"
         );
+        point();
         let (words, bits) = self.bits(block, order);
         for word in words {
             let before = word.fetch_and(!bits, Relaxed);
@@ -107,6 +110,7 @@ impl Pageblocks {
 
     /// Of the pageblock of a frame.
     pub fn mobility(&self, frame: u32) -> Mobility {
+        point();
         let kept = self.mobility[frame as usize / PAGEBLOCK].load(Relaxed);
         Mobility::from_bits(kept ^ Mobility::Isolated as u8)
     }

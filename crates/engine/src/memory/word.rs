@@ -251,7 +251,7 @@ impl PageWords {
         self.cells.used_bytes(pages)
     }
 
-    fn cell(&self, page: PageIndex) -> PageCell<'_, AtomicU64> {
+    fn cell(&self, page: PageIndex) -> PageCell<'_> {
         PageCell(self.cells.get(page.0))
     }
 
@@ -304,21 +304,21 @@ impl PageWords {
 }
 
 /// The cell of one page, on which the transitions are applied.
-struct PageCell<'a, A>(&'a A);
+struct PageCell<'a>(&'a AtomicU64);
 
-impl<A: Atomic> PageCell<'_, A> {
+impl PageCell<'_> {
     fn load(&self) -> PageWord {
-        PageWord(self.0.load(Acquire))
+        PageWord(Atomic::load(self.0, Acquire))
     }
 
     fn try_update(
         &self,
         transition: impl Fn(PageWord) -> Option<PageWord>,
     ) -> Option<(PageWord, PageWord)> {
-        let mut before = self.0.load(Acquire);
+        let mut before = Atomic::load(self.0, Acquire);
         loop {
             let after = transition(PageWord(before))?.0;
-            match self.0.compare_exchange_weak(before, after, AcqRel, Acquire) {
+            match Atomic::compare_exchange_weak(self.0, before, after, AcqRel, Acquire) {
                 Ok(_) => return Some((PageWord(before), PageWord(after))),
                 Err(now) => before = now,
             }
@@ -331,16 +331,16 @@ impl<A: Atomic> PageCell<'_, A> {
             if let Some((_, word)) = self.try_update(PageWord::lock) {
                 return word;
             }
-            A::wait(&mut backoff);
+            backoff.wait();
         }
     }
 
     fn unlock_as(&self, word: PageWord) {
         debug_assert!(
-            PageWord(self.0.load(Relaxed)).is_locked(),
+            PageWord(Atomic::load(self.0, Relaxed)).is_locked(),
             "{word:?} for a page that is not locked"
         );
-        self.0.store(word.0 & !LOCKED, Release);
+        Atomic::store(self.0, word.0 & !LOCKED, Release);
     }
 }
 

@@ -1,14 +1,13 @@
 //! The invariants of the books and of all clusters, as a checker that debug builds run.
 
 use super::allotments::Allotment;
-use super::cluster::{ClusterState, FREE_LIST, LISTS, Records};
+use super::cluster::{ClusterState, FREE_LIST, LISTS};
 use super::counts::{SlotState, Tally};
 use super::table::{Books, SlotTable, place_of};
-use crate::base::sync::Atomic;
 
 /// What the clusters say, to compare with the books.
-struct Found<W> {
-    tally: Tally<W>,
+struct Found {
+    tally: Tally,
     idle_allotments: u32,
     sealed_clusters: u32,
     current_clusters: usize,
@@ -16,20 +15,20 @@ struct Found<W> {
     listed: [usize; LISTS],
 }
 
-impl<W: Atomic> Found<W> {
+impl Found {
     fn add(&self, state: SlotState, slots: u64) {
         self.tally.begin(state, self.tally.get(state) + slots);
     }
 }
 
-impl<R: Records> SlotTable<R> {
+impl SlotTable {
     /// Checks every invariant from the bitmaps up, when no operation is under way.
     ///
     /// # Panics
     /// When one does not hold.
     pub fn check(&self, books: &Books) {
         // 1. Clusters, and the allotments that they make up.
-        let mut found = Found::<R::Word> {
+        let mut found = Found {
             tally: Tally::default(),
             idle_allotments: 0,
             sealed_clusters: 0,
@@ -78,13 +77,7 @@ impl<R: Records> SlotTable<R> {
     }
 
     /// Checks the clusters of an allotment that is this process's.
-    fn check_allotment(
-        &self,
-        books: &Books,
-        index: u32,
-        allotment: &Allotment,
-        found: &mut Found<R::Word>,
-    ) {
+    fn check_allotment(&self, books: &Books, index: u32, allotment: &Allotment, found: &mut Found) {
         let mut in_free_list = 0;
         for (i, cluster) in self.layout.clusters_of(index).enumerate() {
             let cluster = self.clusters.lock(cluster);

@@ -6,7 +6,7 @@
 //! [`ClusterState::Absent`] with no slot in use. Its first cache line is the bitmap, its last all
 //! that is counted; the one between is touched where slots are bad.
 //!
-//! Locks: a word of the record (`Rank::Cluster`, a leaf), waited for by [`Atomic::wait`]; holds are
+//! Locks: a word of the record (`Rank::Cluster`, a leaf), waited for by [`Backoff`]; holds are
 //! below a microsecond. [`Cluster`] is the proof that it is held. What may be read without it says
 //! so.
 
@@ -14,8 +14,8 @@ use crate::base::counted::LockCounters;
 use crate::base::lockdep::{Held, LockClass, Rank};
 use crate::base::sync::{Atomic, Backoff};
 use crate::stats::{Counter, Stats};
+use overspill_os::Errno;
 use overspill_os::table::ZeroTable;
-use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Instant;
@@ -100,37 +100,32 @@ impl ClusterState {
     }
 }
 
-/// Memory that records lie in.
-pub trait Records: Deref<Target = [[Self::Word; RECORD_WORDS]]> {
-    /// The processor's words, or those of a checker of interleavings.
-    type Word: Atomic;
-}
-
-impl Records for ZeroTable<[AtomicU64; RECORD_WORDS]> {
-    type Word = AtomicU64;
-}
+type Record = [AtomicU64; RECORD_WORDS];
 
 /// The records of all clusters of a device.
 #[derive(Debug)]
-pub struct ClusterTable<R> {
-    records: R,
+pub struct ClusterTable {
+    records: ZeroTable<Record>,
     /// Whether clusters are locked; else the device's lock is held whenever one is used.
     locks: bool,
     stats: Stats,
 }
 
-impl<R: Records> ClusterTable<R> {
-    /// A table over `records`, all zero: absent clusters.
-    pub fn new(records: R, locks: bool, stats: Stats) -> ClusterTable<R> {
-        ClusterTable { records, locks, stats }
+impl ClusterTable {
+    /// A table of so many absent clusters.
+    ///
+    /// # Errors
+    /// ENOMEM when there is no address space for it.
+    pub fn new(clusters: u32, locks: bool, stats: Stats) -> Result<ClusterTable, Errno> {
+        Ok(ClusterTable { records: ZeroTable::new(clusters as usize)?, locks, stats })
     }
 
-    fn record(&self, cluster: u32) -> &[R::Word; RECORD_WORDS] {
+    fn record(&self, cluster: u32) -> &Record {
         &self.records[cluster as usize]
     }
 
     /// Locks a cluster.
-    pub fn lock(&self, index: u32) -> Cluster<'_, R::Word> {
+    pub fn lock(&self, index: u32) -> Cluster<'_> {
         let record = self.record(index);
         let lock = self.locks.then(|| Lock::take(&record[LOCK], &self.stats));
         Cluster { index, record, _lock: lock }
@@ -140,13 +135,13 @@ impl<R: Records> ClusterTable<R> {
     pub fn used_bitmap(&self, cluster: u32) -> Bitmap {
         let record = self.record(cluster);
         std::array::from_fn(|word| {
-            record[OCCUPIED + word].load(Relaxed) & !record[BAD + word].load(Relaxed)
+            Atomic::load(&record[OCCUPIED + word], Relaxed) & !record[BAD + word].load(Relaxed)
         })
     }
 
     /// Where a cluster stands; read under its lock or the device's.
     pub fn state(&self, cluster: u32) -> ClusterState {
-        ClusterState::from_word(self.record(cluster)[STATE].load(Relaxed))
+        ClusterState::from_word(Atomic::load(&self.record(cluster)[STATE], Relaxed))
     }
 
     /// How many slots are in use; may be read without a lock, by who can do with what was true a
@@ -173,7 +168,7 @@ impl<R: Records> ClusterTable<R> {
 
     /// The words of a record, as a fork copies them.
     #[cfg(test)]
-    pub fn copy_to(&self, other: &ClusterTable<R>) {
+    pub fn copy_to(&self, other: &ClusterTable) {
         for (from, to) in self.records.iter().flatten().zip(other.records.iter().flatten()) {
             match from.load(Relaxed) {
                 0 => {}
@@ -183,55 +178,53 @@ impl<R: Records> ClusterTable<R> {
     }
 }
 
-fn used_of<A: Atomic>(record: &[A; RECORD_WORDS]) -> u64 {
-    record[COUNTS].load(Relaxed) as u32 as u64
+fn used_of(record: &Record) -> u64 {
+    Atomic::load(&record[COUNTS], Relaxed) as u32 as u64
 }
 
 /// A cluster's lock, held.
 #[derive(Debug)]
-struct Lock<'a, A: Atomic> {
-    word: &'a A,
+struct Lock<'a> {
+    word: &'a AtomicU64,
     stats: &'a Stats,
     since: Option<Instant>,
-    _held: Option<Held>,
+    _held: Held,
 }
 
-impl<'a, A: Atomic> Lock<'a, A> {
-    fn take(word: &'a A, stats: &'a Stats) -> Lock<'a, A> {
-        let taken = || word.swap(1, Acquire) == 0;
-        if A::MACHINE {
-            CLUSTER.check();
-        }
+impl<'a> Lock<'a> {
+    fn take(word: &'a AtomicU64, stats: &'a Stats) -> Lock<'a> {
+        let taken = || Atomic::swap(word, 1, Acquire) == 0;
+        CLUSTER.check();
         let mut waited_since = None;
         if !taken() {
             waited_since = Some(Instant::now());
             let mut backoff = Backoff::default();
             // Looked at before it is tried: tries take the line away from who has the lock.
-            while word.load(Relaxed) != 0 || !taken() {
-                A::wait(&mut backoff);
+            while Atomic::load(word, Relaxed) != 0 || !taken() {
+                backoff.wait();
             }
         }
         let since = CLUSTER_LOCK.taken(waited_since, stats);
-        Lock { word, stats, since, _held: A::MACHINE.then(|| CLUSTER.hold()) }
+        Lock { word, stats, since, _held: CLUSTER.hold() }
     }
 }
 
-impl<A: Atomic> Drop for Lock<'_, A> {
+impl Drop for Lock<'_> {
     fn drop(&mut self) {
-        self.word.store(0, Release);
+        Atomic::store(self.word, 0, Release);
         CLUSTER_LOCK.released(self.since, self.stats);
     }
 }
 
 /// A cluster, locked.
 #[derive(Debug)]
-pub struct Cluster<'a, A: Atomic> {
+pub struct Cluster<'a> {
     index: u32,
-    record: &'a [A; RECORD_WORDS],
-    _lock: Option<Lock<'a, A>>,
+    record: &'a Record,
+    _lock: Option<Lock<'a>>,
 }
 
-impl<A: Atomic> Cluster<'_, A> {
+impl Cluster<'_> {
     /// Its number.
     pub fn index(&self) -> u32 {
         self.index

@@ -1,6 +1,7 @@
 //! Where the slots of a device are, in numbers.
 
 use crate::base::sync::Atomic;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Where the usable slots of a device are; the fields add up to their number.
@@ -46,20 +47,20 @@ pub enum SlotState {
 /// guards that.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Tally<A>([A; 6]);
+pub struct Tally([AtomicU64; 6]);
 
-impl<A: Atomic> Tally<A> {
+impl Tally {
     /// How many slots are in a state.
     pub fn get(&self, state: SlotState) -> u64 {
-        self.0[state as usize].load(Relaxed)
+        Atomic::load(&self.0[state as usize], Relaxed)
     }
 
     /// Moves slots from one state to another: they are in one of them at every moment, or seen in
     /// both.
     pub fn shift(&self, from: SlotState, to: SlotState, slots: u64) {
         if slots > 0 {
-            self.0[to as usize].fetch_add(slots, Relaxed);
-            self.0[from as usize].fetch_sub(slots, Relaxed);
+            Atomic::fetch_add(&self.0[to as usize], slots, Relaxed);
+            Atomic::fetch_sub(&self.0[from as usize], slots, Relaxed);
         }
     }
 
@@ -70,7 +71,7 @@ impl<A: Atomic> Tally<A> {
 
     /// What a fork copies.
     #[cfg(test)]
-    pub fn copy_to(&self, other: &Tally<A>) {
+    pub fn copy_to(&self, other: &Tally) {
         self.0.iter().zip(&other.0).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
     }
 }

@@ -9,7 +9,7 @@
 
 use super::SlotState;
 use super::allotments::AllotmentOwner;
-use super::cluster::{CLUSTER_SLOTS, ClusterState, FREE_LIST, Records};
+use super::cluster::{CLUSTER_SLOTS, ClusterState, FREE_LIST};
 use super::table::{Books, SlotTable};
 use overspill_os::Errno;
 use std::fmt::Debug;
@@ -53,7 +53,7 @@ pub trait Disk: Debug {
     fn allocate(&self, bytes: Range<u64>) -> Result<(), Errno>;
 }
 
-impl<R: Records> SlotTable<R> {
+impl SlotTable {
     /// Takes more of the disk into use; whether there are free clusters now. `lock` locks the
     /// books: they are not locked while the disk is asked. One thread at a time, which is for the
     /// caller to see to.

@@ -1,6 +1,6 @@
 //! The lists that clusters stand in, linked through their records. Under the device's lock.
 
-use super::cluster::{ClusterTable, LISTS, Records};
+use super::cluster::{ClusterTable, LISTS};
 
 /// No cluster: the end of a list.
 const NONE: u32 = u32::MAX;
@@ -28,7 +28,7 @@ impl ClusterLists {
     }
 
     /// Adds a cluster that is in no list at the end of one.
-    pub fn link_last<R: Records>(&mut self, clusters: &ClusterTable<R>, cluster: u32, list: usize) {
+    pub fn link_last(&mut self, clusters: &ClusterTable, cluster: u32, list: usize) {
         let tail = self.0[list].tail;
         clusters.set_links(cluster, (tail, NONE));
         match tail {
@@ -39,7 +39,7 @@ impl ClusterLists {
     }
 
     /// Takes a cluster out of its list.
-    pub fn unlink<R: Records>(&mut self, clusters: &ClusterTable<R>, cluster: u32, list: usize) {
+    pub fn unlink(&mut self, clusters: &ClusterTable, cluster: u32, list: usize) {
         let (prev, next) = clusters.links(cluster);
         match prev {
             NONE => self.0[list].head = next,
@@ -52,11 +52,7 @@ impl ClusterLists {
     }
 
     /// The clusters of a list, in order.
-    pub fn iter<R: Records>(
-        &self,
-        clusters: &ClusterTable<R>,
-        list: usize,
-    ) -> impl Iterator<Item = u32> {
+    pub fn iter(&self, clusters: &ClusterTable, list: usize) -> impl Iterator<Item = u32> {
         std::iter::successors(self.first(list), |c| {
             Some(clusters.links(*c).1).filter(|next| *next != NONE)
         })

@@ -9,6 +9,7 @@ use super::layout::pieces;
 use super::runs::Run;
 use super::table::Want;
 use super::{Batching, Disk, SlotMap};
+use crate::base::seeded::{Bug, is_seeded};
 use crate::base::sync::{RankedGuard, lock};
 use crate::stats::Counter;
 use std::sync::atomic::Ordering::Relaxed;
@@ -70,7 +71,8 @@ impl SlotMap {
         let cells = [cpu % self.cpus, (cpu + 1) % self.cpus].map(|cpu| &self.caches[cpu]);
         let locked = cells.into_iter().find_map(|cell| Some((cell, cell.cache.try_lock()?)))?;
         // Only now it is certain.
-        if self.caching.load(Relaxed) { Some(locked) } else { None }
+        let caching = self.caching.load(Relaxed) || is_seeded(Bug::CachingLookedTooEarly);
+        if caching { Some(locked) } else { None }
     }
 
     /// Slots that can be handed out, disk space taken into use as needed; those in caches do not
@@ -132,12 +134,16 @@ impl SlotMap {
     ) -> usize {
         let slots = cache.slots();
         if slots > 0 {
-            let (ready, mut freed) = cache.drain();
+            let late = is_seeded(Bug::CacheClearedLate);
+            let (ready, mut freed) = if late { cache.clone().drain() } else { cache.drain() };
             cell.publish(&cache);
             drop(cache);
             self.stats.add(Counter::SlotCacheFree, freed.len() as u64);
             self.put(ready.as_slice().iter().flat_map(|run| pieces(run.0, run.1)), disk);
             self.put(freed.pieces(), disk);
+            if late {
+                lock(&cell.cache).drain();
+            }
         }
         slots
     }

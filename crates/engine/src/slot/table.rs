@@ -8,14 +8,12 @@
 //! where it should, and if not comes again with the books ([`SlotTable::settle`]). Between the two
 //! anything may have happened to it: what is done then follows from what is found then.
 //!
-//! Locks, in order: the device's, a cluster's. All of it works over any [`Records`], so that a
-//! checker of interleavings runs the same code.
+//! Locks, in order: the device's, a cluster's.
 
 use super::SlotSettings;
 use super::allotments::Allotments;
 use super::cluster::{
-    CLUSTER_SLOTS, Cluster, ClusterState, ClusterTable, FREE_LIST, LISTS, Records, find_run,
-    free_runs,
+    CLUSTER_SLOTS, Cluster, ClusterState, ClusterTable, FREE_LIST, LISTS, find_run, free_runs,
 };
 use super::counts::{SlotState, Tally};
 use super::layout::Layout;
@@ -23,9 +21,10 @@ use super::lists::ClusterLists;
 use super::runs::Runs;
 use crate::base::sync::Atomic;
 use crate::stats::Stats;
+use overspill_os::Errno;
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 /// A run at least this long is taken from the current cluster rather than a fresh cluster begun: at
@@ -95,40 +94,43 @@ pub enum After {
 /// The current cluster of a processor, on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Current<A>(A);
+struct Current(AtomicU64);
 
 /// The slots of a device, as threads share them.
 #[derive(Debug)]
-pub struct SlotTable<R: Records> {
+pub struct SlotTable {
     pub layout: Layout,
-    pub clusters: ClusterTable<R>,
-    pub tally: Tally<R::Word>,
+    pub clusters: ClusterTable,
+    pub tally: Tally,
     /// One more than the current cluster of each owner, or 0: changed under the device's lock,
     /// elsewhere a hint.
-    currents: Box<[Current<R::Word>]>,
+    currents: Box<[Current]>,
     /// Clusters of which slots were ever handed out.
-    touched: R::Word,
+    touched: AtomicU64,
     /// Nothing is handed out any more.
     closed: AtomicBool,
     long_runs: bool,
 }
 
-impl<R: Records> SlotTable<R> {
-    /// A table over `records`, which are zero: every cluster is absent.
+impl SlotTable {
+    /// A table whose every cluster is absent.
+    ///
+    /// # Errors
+    /// ENOMEM when there is no address space for it.
     pub fn new(
         layout: Layout,
-        records: R,
         settings: SlotSettings,
         cpus: usize,
         stats: Stats,
-    ) -> (SlotTable<R>, Books) {
+    ) -> Result<(SlotTable, Books), Errno> {
+        let locks = settings.lock == super::SlotLock::Cluster;
         let owners = if settings.cpu_cluster { cpus } else { 1 };
         let table = SlotTable {
             layout,
-            clusters: ClusterTable::new(records, settings.lock == super::SlotLock::Cluster, stats),
+            clusters: ClusterTable::new(layout.clusters, locks, stats)?,
             tally: Tally::default(),
             currents: (0..owners).map(|_| Current::default()).collect(),
-            touched: R::Word::default(),
+            touched: AtomicU64::default(),
             closed: AtomicBool::new(false),
             long_runs: settings.long_runs,
         };
@@ -152,14 +154,15 @@ impl<R: Records> SlotTable<R> {
             no_writes_until: None,
             retry_at: None,
         };
-        (table, books)
+        Ok((table, books))
     }
 
     // ---- Taking ----
 
     /// The current cluster of an owner.
     pub fn current(&self, owner: usize) -> Option<u32> {
-        (self.currents[owner % self.currents.len()].0.load(Relaxed) as u32).checked_sub(1)
+        let current = &self.currents[owner % self.currents.len()].0;
+        (Atomic::load(current, Relaxed) as u32).checked_sub(1)
     }
 
     /// How many current clusters there may be.
@@ -169,7 +172,7 @@ impl<R: Records> SlotTable<R> {
 
     fn set_current(&self, _: &mut Books, owner: usize, cluster: Option<u32>) {
         let word = cluster.map_or(0, |cluster| cluster as u64 + 1);
-        self.currents[owner % self.currents.len()].0.store(word, Relaxed);
+        Atomic::store(&self.currents[owner % self.currents.len()].0, word, Relaxed);
     }
 
     /// Takes slots out of the current cluster of processor `owner`, if it has a run that is long
@@ -257,7 +260,7 @@ impl<R: Records> SlotTable<R> {
         let Some(next) = lists.find_map(|list| books.lists.first(list)) else { return false };
         self.retire(books, owner);
         let mut cluster = self.clusters.lock(next);
-        self.touched.fetch_add(cluster.touch().into(), Relaxed);
+        Atomic::fetch_add(&self.touched, cluster.touch().into(), Relaxed);
         self.set_state(books, &mut cluster, ClusterState::Current);
         self.set_current(books, owner, Some(next));
         self.take(&mut cluster, want, 1, runs)
@@ -267,7 +270,7 @@ impl<R: Records> SlotTable<R> {
     /// and in that case the other runs that are long enough, if there is room for them in `runs`.
     fn take<const N: usize>(
         &self,
-        cluster: &mut Cluster<'_, R::Word>,
+        cluster: &mut Cluster<'_>,
         want: Want,
         run_min: usize,
         runs: &mut Runs<N>,
@@ -355,7 +358,7 @@ impl<R: Records> SlotTable<R> {
     }
 
     /// Puts a cluster that is neither current nor sealed where its slots say.
-    pub fn place(&self, books: &mut Books, cluster: &mut Cluster<'_, R::Word>) {
+    pub fn place(&self, books: &mut Books, cluster: &mut Cluster<'_>) {
         let state = place_of(cluster);
         if cluster.state() != state {
             self.set_state(books, cluster, state);
@@ -364,12 +367,7 @@ impl<R: Records> SlotTable<R> {
 
     /// Moves a cluster: out of its list if it is in one, to the end of the new one if that is a
     /// list.
-    pub fn set_state(
-        &self,
-        books: &mut Books,
-        cluster: &mut Cluster<'_, R::Word>,
-        state: ClusterState,
-    ) {
+    pub fn set_state(&self, books: &mut Books, cluster: &mut Cluster<'_>, state: ClusterState) {
         let before = cluster.state();
         if let ClusterState::Listed(list) = before {
             books.lists.unlink(&self.clusters, cluster.index(), list);
@@ -478,7 +476,7 @@ impl<R: Records> SlotTable<R> {
 
     /// What a fork copies.
     #[cfg(test)]
-    pub fn copy_to(&self, other: &SlotTable<R>) {
+    pub fn copy_to(&self, other: &SlotTable) {
         other.touched.store(self.touched.load(Relaxed), Relaxed);
         self.clusters.copy_to(&other.clusters);
         self.tally.copy_to(&other.tally);
@@ -496,7 +494,7 @@ fn is_placed(state: ClusterState) -> bool {
 }
 
 /// Where a cluster should stand that is neither current nor sealed.
-pub fn place_of<A: Atomic>(cluster: &Cluster<'_, A>) -> ClusterState {
+pub fn place_of(cluster: &Cluster<'_>) -> ClusterState {
     let free = cluster.free_slots() as usize;
     if free == 0 {
         ClusterState::Full

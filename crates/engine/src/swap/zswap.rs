@@ -113,23 +113,23 @@ impl Object {
 }
 
 /// The entry of a slot.
-struct ZswapCell<'a, A>(&'a A);
+struct ZswapCell<'a>(&'a AtomicU64);
 
-impl<A: Atomic> ZswapCell<'_, A> {
+impl ZswapCell<'_> {
     fn load(&self) -> Option<Object> {
-        Object::from_word(self.0.load(Acquire))
+        Object::from_word(Atomic::load(self.0, Acquire))
     }
 
     /// Announces a reader of `wanted`, or of whatever is there.
     fn begin_load(&self, wanted: Option<Object>) -> Option<Object> {
-        let mut word = self.0.load(Acquire);
+        let mut word = Atomic::load(self.0, Acquire);
         loop {
             let object = Object::from_word(word)?;
             if wanted.is_some_and(|wanted| wanted != object) {
                 return None;
             }
             debug_assert_ne!(word & READERS, READERS, "more readers of an entry than there can be");
-            match self.0.compare_exchange_weak(word, word + READER, AcqRel, Acquire) {
+            match Atomic::compare_exchange_weak(self.0, word, word + READER, AcqRel, Acquire) {
                 Ok(_) => return Some(object),
                 Err(now) => word = now,
             }
@@ -138,10 +138,10 @@ impl<A: Atomic> ZswapCell<'_, A> {
 
     /// The reader is done.
     fn end_load(&self) {
-        let mut word = self.0.load(Relaxed);
+        let mut word = Atomic::load(self.0, Relaxed);
         loop {
             debug_assert_ne!(word & READERS, 0, "an entry that nobody reads");
-            match self.0.compare_exchange_weak(word, word - READER, AcqRel, Relaxed) {
+            match Atomic::compare_exchange_weak(self.0, word, word - READER, AcqRel, Relaxed) {
                 Ok(_) => return,
                 Err(now) => word = now,
             }
@@ -150,7 +150,7 @@ impl<A: Atomic> ZswapCell<'_, A> {
 
     /// How many read it.
     fn readers(&self) -> u64 {
-        (self.0.load(Relaxed) & READERS) / READER
+        (Atomic::load(self.0, Relaxed) & READERS) / READER
     }
 
     /// Puts `new`, or nothing, in the place of `old`, if it is there still and has `readers`
@@ -159,7 +159,7 @@ impl<A: Atomic> ZswapCell<'_, A> {
         let expected = old.to_word() + readers * READER;
         let new = new.map_or(0, Object::to_word);
         loop {
-            match self.0.compare_exchange_weak(expected, new, AcqRel, Relaxed) {
+            match Atomic::compare_exchange_weak(self.0, expected, new, AcqRel, Relaxed) {
                 Ok(_) => return true,
                 Err(now) if now == expected => {}
                 Err(_) => return false,
@@ -169,7 +169,7 @@ impl<A: Atomic> ZswapCell<'_, A> {
 
     /// Puts `new` there, whatever was; what was.
     fn swap(&self, new: Option<Object>) -> Option<Object> {
-        let word = self.0.swap(new.map_or(0, Object::to_word), AcqRel);
+        let word = Atomic::swap(self.0, new.map_or(0, Object::to_word), AcqRel);
         debug_assert_eq!(word & READERS, 0, "an entry went that somebody reads");
         Object::from_word(word)
     }
@@ -247,7 +247,7 @@ impl Zswap {
         self.devices[slot.device()].get().expect("the device of a slot is open")
     }
 
-    fn cell(&self, slot: SlotId) -> ZswapCell<'_, AtomicU64> {
+    fn cell(&self, slot: SlotId) -> ZswapCell<'_> {
         ZswapCell(&self.tables(slot).entries[slot.offset() as usize])
     }
 
@@ -506,7 +506,7 @@ impl Zswap {
                     "an entry with a reader"
                 );
                 let there =
-                    cells.iter().enumerate().filter(|(_, cell)| ZswapCell(*cell).load().is_some());
+                    cells.iter().enumerate().filter(|(_, cell)| ZswapCell(cell).load().is_some());
                 assert!(listed.iter().copied().eq(there.map(|(i, _)| i)), "the list of a range");
                 let count = tables.counts[range].load(Relaxed);
                 assert_eq!(count, listed.len() as u64, "entries of a range");

@@ -19,9 +19,9 @@
 //!   its places stays, also where an object is freed, and no handle of it is given out anew.
 
 use super::class::{CLASSES, OBJECTS_MAX, ORDER_MIN};
+use crate::base::seeded::{Bug, is_seeded};
 use crate::base::sync::Atomic;
 use crate::frame::cells::{CHUNK_STATE, FRAME_WORDS, FrameCells, OBJECTS};
-use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -47,15 +47,6 @@ const LOOKED_AT_MAX: usize = 16;
 
 /// The end of a list. Not a chunk: handles name fewer.
 const NONE: u32 = u32::MAX;
-
-/// Where the cells lie: those of frames, or words that a checker of interleavings watches.
-pub(super) trait Cells: Deref<Target = [Self::Word]> {
-    type Word: Atomic;
-}
-
-impl Cells for FrameCells {
-    type Word = AtomicU64;
-}
 
 /// The first cell of an entry: used objects in bits 0 to 15, objects that are being written in bits
 /// 16 to 31, class in bits 32 to 47, flags above. Without the highest it is no chunk's, and says
@@ -124,30 +115,12 @@ pub(super) struct ClassTotals {
 }
 
 /// An entry for each place of a smallest chunk in the arena.
-pub(super) struct ChunkTable<C> {
-    cells: C,
+pub(super) struct ChunkTable {
+    cells: FrameCells,
 }
 
-#[cfg(test)]
-impl<C: Cells> ChunkTable<C> {
-    /// [`ChunkTable::pin`] without the look at who is writing: a mistake.
-    pub fn pin_any(&self, lists: &mut ChunkLists, chunk: u32) -> bool {
-        let free = !self.state(chunk).has(ChunkState::PINNED);
-        if free {
-            self.change(lists, chunk, |state| state | ChunkState::PINNED);
-        }
-        free
-    }
-
-    /// Pins a chunk with few objects, whether they fit into others or not.
-    pub fn pin_first(&self, lists: &mut ChunkLists) -> Option<u32> {
-        let heads = lists.heads;
-        heads.into_iter().find(|chunk| *chunk != NONE && self.pin(lists, *chunk))
-    }
-}
-
-impl<C: Cells> ChunkTable<C> {
-    pub fn over(cells: C) -> Self {
+impl ChunkTable {
+    pub fn over(cells: FrameCells) -> ChunkTable {
         ChunkTable { cells }
     }
 
@@ -222,7 +195,7 @@ impl<C: Cells> ChunkTable<C> {
     /// The object that was taken last is written: from now on its chunk may be pinned, by who then
     /// sees what was written. Needs no lock.
     pub fn written(&self, chunk: u32) {
-        self.entry(chunk)[STATE].fetch_sub(ChunkState::WRITING, Release);
+        Atomic::fetch_sub(&self.entry(chunk)[STATE], ChunkState::WRITING, Release);
     }
 
     /// Gives up a stored object, and the chunk with it when no other is left: true then. A chunk
@@ -275,11 +248,19 @@ impl<C: Cells> ChunkTable<C> {
         skipped.filter(|chunk| self.pin(lists, *chunk))
     }
 
+    /// Pins a chunk with few objects, whether they fit into others or not.
+    #[cfg(test)]
+    pub fn pin_first(&self, lists: &mut ChunkLists) -> Option<u32> {
+        let heads = lists.heads;
+        heads.into_iter().find(|chunk| *chunk != NONE && self.pin(lists, *chunk))
+    }
+
     /// Pins a chunk of the class, unless somebody is at work on it.
     pub fn pin(&self, lists: &mut ChunkLists, chunk: u32) -> bool {
         let state = self.state(chunk);
-        let free = !state.has(ChunkState::PINNED) && !state.is_being_written();
-        if free {
+        let written = !state.is_being_written() || is_seeded(Bug::PinnedWhileWritten);
+        let free = !state.has(ChunkState::PINNED) && written;
+        if free && !is_seeded(Bug::ChunkNotPinned) {
             self.change(lists, chunk, |state| state | ChunkState::PINNED);
         }
         free
@@ -359,17 +340,17 @@ impl<C: Cells> ChunkTable<C> {
         held
     }
 
-    fn entry(&self, chunk: u32) -> &[C::Word] {
+    fn entry(&self, chunk: u32) -> &[AtomicU64] {
         &self.cells[chunk as usize * CELLS..][..CELLS]
     }
 
-    fn bitmap(&self, chunk: u32, word: usize) -> &C::Word {
+    fn bitmap(&self, chunk: u32, word: usize) -> &AtomicU64 {
         &self.entry(chunk)[BITMAP + word * FRAME_WORDS]
     }
 
     fn state(&self, chunk: u32) -> ChunkState {
         // Whoever finds that nothing is being written sees what was written.
-        ChunkState(self.entry(chunk)[STATE].load(Acquire))
+        ChunkState(Atomic::load(&self.entry(chunk)[STATE], Acquire))
     }
 
     /// Changes a chunk's state, and its place in the lists with it.
@@ -377,7 +358,8 @@ impl<C: Cells> ChunkTable<C> {
         let cell = &self.entry(chunk)[STATE];
         let mut old = cell.load(Relaxed);
         // Against others that have written an object, who hold no lock.
-        while let Err(now) = cell.compare_exchange_weak(old, change(old), Relaxed, Relaxed) {
+        while let Err(now) = Atomic::compare_exchange_weak(cell, old, change(old), Relaxed, Relaxed)
+        {
             old = now;
         }
         let (old, new) = (ChunkState(old), ChunkState(change(old)));

@@ -12,13 +12,15 @@ use crate::stats::Stats;
 use overspill_os::cpu::Topology;
 use proptest::prelude::*;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
+
+static STATS: LazyLock<Stats> = LazyLock::new(|| Stats::anonymous().unwrap());
 
 /// Bytes of the smallest chunk: memory is kept in such pieces.
 const GRANULE: usize = PAGE_SIZE << ORDER_MIN;
 
 /// Chunks of plain memory; panics when a chunk is touched that the pool does not have.
-struct FakeSource {
+pub(super) struct FakeSource {
     frames: FrameAllocator,
     /// Empty where there is no chunk.
     memory: Vec<Mutex<Vec<u8>>>,
@@ -30,23 +32,22 @@ struct FakeSource {
 
 impl FakeSource {
     /// An arena of at least `frames` frames, of which the pool gets `budget`.
-    fn new(frames: usize, budget: usize) -> FakeSource {
+    pub(super) fn new(frames: usize, budget: usize) -> FakeSource {
         let settings = FrameSettings { percpu: false, ..FrameSettings::default() };
-        let stats = Stats::anonymous().unwrap();
-        let allocator =
-            FrameAllocator::new(frames as u64, 0, settings, Topology::new(1, &[]), stats).unwrap();
+        let topology = Topology::new(1, &[]);
+        let allocator = FrameAllocator::new(frames as u64, 0, settings, topology, *STATS).unwrap();
         allocator.resize(frames as u64, |_| Ok::<_, ()>(())).unwrap();
         let memory = (0..allocator.frames_max() >> ORDER_MIN).map(|_| Mutex::default()).collect();
         let (given, given_max) = (AtomicUsize::new(0), AtomicUsize::new(0));
         FakeSource { frames: allocator, memory, given, given_max, budget }
     }
 
-    fn given(&self) -> usize {
+    pub(super) fn given(&self) -> usize {
         self.given.load(Relaxed)
     }
 
     /// A pool over it.
-    fn pool(&self, limit: usize) -> Zpool {
+    pub(super) fn pool(&self, limit: usize) -> Zpool {
         Zpool::new(self.frames.cells().clone(), limit)
     }
 
@@ -150,7 +151,7 @@ impl Random {
 
 /// Content that tells the object: two objects with different seeds differ in every stretch of 8
 /// bytes.
-fn content(seed: u64, len: usize) -> Vec<u8> {
+pub(super) fn content(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64)
         .map(|i| (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (i % 8 * 8)) as u8 ^ i as u8)
         .collect()

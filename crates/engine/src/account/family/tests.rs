@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::explore::{finds_each, finds_nothing};
+use crate::base::seeded::Bug;
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::process::Command;
@@ -183,29 +184,13 @@ proptest! {
     }
 }
 
-/// What is done wrong.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mistake {
-    /// A child's pages are saved before it leases them.
-    SavedFirst,
-}
-
 /// A process forks while another takes what is left and a third, which shares as well, has pages of
 /// its own and ends: at no moment less counts than there is.
-fn at_once(mistake: Option<Mistake>) {
+fn at_once() {
     let account = account();
     let [parent, relative] = family(&account, 300);
     let child = account.enter().unwrap();
-    let forks = shuttle::thread::spawn(move || match mistake {
-        None => parent.share_with(child, 10, 300),
-        Some(Mistake::SavedFirst) => {
-            let family = parent.family().unwrap();
-            family.cell(SAVED).fetch_add(300, SeqCst);
-            point();
-            parent.share_with(child, 10, 300);
-            family.cell(SAVED).fetch_sub(300, SeqCst);
-        }
-    });
+    let forks = shuttle::thread::spawn(move || parent.share_with(child, 10, 300));
     let shares = shuttle::thread::spawn(move || {
         relative.unshare(100);
         point();
@@ -232,5 +217,5 @@ fn never_more_is_saved_than_is_shared() {
 
 #[test]
 fn who_saves_too_early_is_found() {
-    finds_each(&[Mistake::SavedFirst], 2000, at_once);
+    finds_each(&[Bug::SavedFirst], 2000, at_once);
 }

@@ -146,6 +146,7 @@ fn mistakes_in_the_tiers_are_found() {
     COMPACTED.finds_each(&[Bug::NotCompared]);
     STORED_ANEW.finds_each(&[Bug::ListedFirst]);
     AT_REST.finds_each(&[Bug::ForgottenInUse]);
+    READ_AHEAD.finds_each(&[Bug::LookUpTrusted, Bug::BegunTwice]);
     const DEVICE: &[Bug] =
         &[Bug::FailedIsTaken, Bug::TakenWhileRead, Bug::MovedWhileRead, Bug::ReadUnannounced];
     SLOTS_OF_A_DEVICE.finds_each(DEVICE);
