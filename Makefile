@@ -11,8 +11,8 @@ export OVERSPILL_BIN ?= $(abspath $(RELEASE)/overspill)
 TREE ?= $(CARGO_TARGET_DIR)/tree
 
 .PHONY: build product tree help install uninstall packages demo test test-packages fmt tidy audit
-.PHONY: python python-test publish-check lint doc unit proof proof-quick programs programs-quick
-.PHONY: clean
+.PHONY: python python-test publish-check lint doc unit unit-build proof proof-quick programs
+.PHONY: programs-quick clean
 
 build: ## Build everything (the default)
 	$(CARGO) build --release --workspace
@@ -66,7 +66,8 @@ demo: product ## Run a job in a quarter of the memory that it takes, and show th
 
 test: ## All that CI runs, with one line of counts at the end (24 minutes on two cores)
 	@$(PYTHON) tests/proof/steps.py \
-		fmt tidy audit product+test-packages+lint unit+packages programs-quick+doc+proof-quick
+		fmt tidy audit product+test-packages+lint+unit-build unit+packages \
+		programs-quick+doc+proof-quick
 
 test-packages: ## Install the programs that `make test` tests with (Debian or Ubuntu, as root)
 	tests/proof/install.sh
@@ -109,15 +110,13 @@ doc: ## Build the documentation without warnings
 	$(DOC) --lib
 
 # Of a debug build: it checks the order of locks, and every invariant after each test.
-unit: ## The tests in Rust
-	@# Of everything at once, the tests as well: their dependencies change the features of what the
-	@# product depends on, so that a build without them would be one more of nearly everything.
+unit: unit-build ## The tests in Rust
+	OVERSPILL_BIN=$(abspath $(CARGO_TARGET_DIR)/debug/overspill) $(PYTHON) tests/unit.py
+
+# Of everything at once, the tests as well: their dependencies change the features of what the
+# product depends on, so that a build without them would be one more of nearly everything.
+unit-build: ## Build these
 	$(CARGO) build --workspace --all-targets
-	@# Two tests a processor: a program under overspill waits for the thread that serves its faults
-	@# much of the time.
-	OVERSPILL_BIN=$(abspath $(CARGO_TARGET_DIR)/debug/overspill) \
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} \
-	$(CARGO) test --workspace --no-fail-fast
 
 proof: product ## Real programs in memory cgroups, at full size (as root; takes long)
 	tests/proof/install.sh
