@@ -194,6 +194,17 @@ pub fn names_program(path: &[u8]) -> bool {
     path.strip_prefix(b"/proc/").and_then(|rest| rest.strip_suffix(b"/exe")).is_some_and(own)
 }
 
+/// Whether code at an address could jump to that of the program, or of libraries, which lie beside
+/// this one.
+pub fn is_near_code(address: usize) -> bool {
+    /// How far a jump reaches.
+    const REACH: usize = 2 << 30;
+    // SAFETY: nothing is passed that has to be valid.
+    let entry = || unsafe { libc::getauxval(libc::AT_ENTRY) as usize };
+    let program = PLACED.get().map_or_else(entry, |placed| placed.base);
+    [program, is_near_code as *const () as usize].iter().any(|code| code.abs_diff(address) < REACH)
+}
+
 /// The file of the program.
 pub fn file() -> &'static CStr {
     PLACED.get().map_or(c"/proc/self/exe", |placed| placed.file)

@@ -8,14 +8,15 @@
 //!
 //! Requests of engine threads and from internal sections go to the kernel as they are. A hint
 //! address is followed inside the window. Outside it is not, but for reservations of a program that
-//! insists ([`Insistence`]), and for code, whose jumps may not reach further. MAP_POPULATE is a
-//! hint too, and ignored, since what it brings in would have to go out again.
+//! insists ([`Insistence`]), and for code that is to lie near other code, which its jumps may not
+//! reach otherwise. MAP_POPULATE is a hint too, and ignored, since what it brings in would have to
+//! go out again.
 //!
 //! Arguments are checked as the kernel checks them before they reach the engine. The functions here
 //! return results; [`crate::map::symbols`] makes C functions of them.
 
 use crate::route::{Split, pages, pages_touched};
-use crate::{dormant, gate, limits, pool, sys};
+use crate::{dormant, gate, image, limits, pool, sys};
 use overspill_os::seccomp::change_mappings;
 use overspill_os::{Errno, PAGE_SIZE, confined, tls, vm};
 use std::ops::Range;
@@ -141,9 +142,11 @@ pub unsafe fn mmap(
     if !concerns_pool() || len == 0 {
         return kernel();
     }
-    let is_near =
-        prot & libc::PROT_EXEC != 0 && HINTS.contains(&address) && !pool::contains(address);
-    if !is_private_anonymous(prot, flags) || flags & NOT_PLACED != 0 || is_near {
+    let is_near_code = prot & libc::PROT_EXEC != 0
+        && HINTS.contains(&address)
+        && !pool::contains(address)
+        && image::is_near_code(address);
+    if !is_private_anonymous(prot, flags) || flags & NOT_PLACED != 0 || is_near_code {
         // SAFETY: the caller's promise.
         return unsafe { mmap_where_hinted(address, len, prot, flags, fd, offset) }
             .unwrap_or_else(kernel);

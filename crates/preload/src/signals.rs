@@ -22,6 +22,7 @@ use syscalls::{Sysno, raw_syscall};
 
 pub mod actions;
 pub mod altstack;
+mod frames;
 pub mod handlers;
 pub mod masks;
 pub mod registers;

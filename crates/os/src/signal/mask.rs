@@ -17,7 +17,7 @@ pub const OURS: u64 = 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSYS - 1);
 /// Bytes of a thread's signal stack with the two pages below it, from [`tls::signal_stack`] on:
 /// nested frames of both signals, a debug build's handlers, and those frames over which handlers
 /// run on the program's stack. Memory is used only as far as it is touched, mostly two pages.
-pub const STACK_BYTES: usize = (256 << 10) + 2 * PAGE_SIZE;
+pub const STACK_BYTES: usize = (256 << 10) + 6 * PAGE_SIZE;
 /// Whether [`OURS`] are never blocked, and [`tls::blocked`] says which the program believes to be.
 pub(super) static SHADOWED: AtomicBool = AtomicBool::new(false);
 

@@ -19,6 +19,7 @@ use crate::sys;
 use overspill_os::{Errno, PAGE_SIZE, seccomp, signal, tls};
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::atomic::{
     AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
 };
@@ -26,8 +27,11 @@ use syscalls::{Sysno, raw_syscall};
 
 /// The least that is left for the kernel while a handler runs on the program's stack.
 const LEFT: usize = 64 << 10;
-/// Bytes of a block: a guard page, the page of the foot, and the stack.
+/// Bytes of a block: a guard page, the page of the foot, room for a frame of the kernel's with
+/// which a handler returns, and the stack.
 const MAPPED: usize = signal::STACK_BYTES;
+/// Pages of that room: what processors have in registers is up to 11 KiB.
+const FRAME_PAGES: usize = 4;
 /// Stacks that are kept.
 const KEPT: usize = 32;
 
@@ -85,7 +89,13 @@ fn set(base: usize) {
 
 /// The first address of the stack at `base` that is used, and the one behind its last.
 fn room(base: usize) -> (usize, usize) {
-    (base + 2 * PAGE_SIZE, base + MAPPED)
+    (base + (2 + FRAME_PAGES) * PAGE_SIZE, base + MAPPED)
+}
+
+/// The room for a frame in the calling thread's block; none for a thread without one.
+pub fn frame_room() -> Option<Range<usize>> {
+    let base = tls::signal_stack();
+    (base != 0).then(|| base + 2 * PAGE_SIZE..room(base).0)
 }
 
 /// Whether an address lies on the calling thread's stack for signals, of ours.

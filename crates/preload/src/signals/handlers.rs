@@ -8,7 +8,8 @@
 //! - runs on the stack that the program has set by sigaltstack(2), if it has asked for that
 //!   (SA_ONSTACK), also where that is managed memory, or on the thread's own if it has set none:
 //!   the kernel pushes its frame onto our stack ([`crate::signals::altstack`]), and we go on to
-//!   that.
+//!   that;
+//! - or runs on the stack that was interrupted, to which the frame is moved ([`super::frames`]).
 //!
 //! SIGSEGV is ours also while the program has no handler for it, since a fault may be one of ours:
 //! we have looked at what the program has handed to a call, and there is nothing
@@ -20,11 +21,11 @@
 //! siglongjmp leaves it so, and the next handler finds all of the stack free.
 
 use crate::signals::actions::{ENTRIES, Entry, SIGNALS, Wanted, is_borrowed};
-use crate::signals::{altstack, masks};
+use crate::signals::{altstack, frames, masks};
 use crate::{image, sys};
 use overspill_os::copy;
 use overspill_os::pointer::{overspill_own_pointer, overspill_programs_pointer};
-use overspill_os::signal::{Interrupted, KernelAction};
+use overspill_os::signal::{Interrupted, KernelAction, OURS};
 use overspill_os::signal::{begin_handler, change_mask, end_handler, put_off};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
@@ -50,13 +51,16 @@ struct HandlerCall {
     foreign: usize,
     /// A register of who has called this, if it was not the kernel.
     saved: usize,
-    _aligned: usize,
+    /// Whether the kernel's frame was moved to where the handler is to run.
+    moved: usize,
 }
 
 const _: () = assert!(size_of::<HandlerCall>().is_multiple_of(16));
 
 /// A mask with all signals.
 static ALL: u64 = !0;
+/// The same without those that bring pages.
+static ALL_BUT_OURS: u64 = !OURS;
 
 // Between the change of stacks and that of the mask nothing touches memory on the program's stack,
 // which may be absent: a fault would come while its signal is blocked. Nor is anything written
@@ -92,6 +96,8 @@ global_asm!(
     "cmp qword ptr [rbx + {stack}], 0",
     "je 1f",
     "mov rsp, [rbx + {stack}]",
+    "cmp qword ptr [rbx + {moved}], 0",
+    "jne 3f",
     "lea rdi, [rbx + {free}]",
     "xor esi, esi",
     "mov eax, {SIGALTSTACK}",
@@ -107,6 +113,24 @@ global_asm!(
     "mov rdx, [rbx + {context}]",
     "xor eax, eax",
     "jmp [rbx + {handler}]",
+    // All of our stack is free from the change of the mask on, and what was in registers is in the
+    // context.
+    "3:",
+    "mov r12, [rbx + {signal}]",
+    "mov r13, [rbx + {info}]",
+    "mov r14, [rbx + {context}]",
+    "mov r15, [rbx + {handler}]",
+    "mov edi, {SETMASK}",
+    "lea rsi, [rbx + {mask}]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "mov eax, {SIGPROCMASK}",
+    "syscall",
+    "mov rdi, r12",
+    "mov rsi, r13",
+    "mov rdx, r14",
+    "xor eax, eax",
+    "jmp r15",
     "1:",
     "mov rdi, [rbx + {signal}]",
     "mov rsi, [rbx + {info}]",
@@ -138,6 +162,54 @@ global_asm!(
     ".cfi_def_cfa rsp, 8",
     "ret",
     ".cfi_endproc",
+    // Where a handler returns to whose frame was moved: the stack pointer is at the context. An
+    // unwinder finds all registers there, as in the C library's function for that.
+    ".cfi_startproc simple",
+    ".cfi_signal_frame",
+    ".cfi_escape 0x0f, 4, 0x77, 0xa0, 1, 6",
+    ".cfi_escape 0x10, 8, 2, 0x77, 0x28",
+    ".cfi_escape 0x10, 9, 2, 0x77, 0x30",
+    ".cfi_escape 0x10, 10, 2, 0x77, 0x38",
+    ".cfi_escape 0x10, 11, 3, 0x77, 0xc0, 0",
+    ".cfi_escape 0x10, 12, 3, 0x77, 0xc8, 0",
+    ".cfi_escape 0x10, 13, 3, 0x77, 0xd0, 0",
+    ".cfi_escape 0x10, 14, 3, 0x77, 0xd8, 0",
+    ".cfi_escape 0x10, 15, 3, 0x77, 0xe0, 0",
+    ".cfi_escape 0x10, 5, 3, 0x77, 0xe8, 0",
+    ".cfi_escape 0x10, 4, 3, 0x77, 0xf0, 0",
+    ".cfi_escape 0x10, 6, 3, 0x77, 0xf8, 0",
+    ".cfi_escape 0x10, 3, 3, 0x77, 0x80, 1",
+    ".cfi_escape 0x10, 1, 3, 0x77, 0x88, 1",
+    ".cfi_escape 0x10, 0, 3, 0x77, 0x90, 1",
+    ".cfi_escape 0x10, 2, 3, 0x77, 0x98, 1",
+    ".cfi_escape 0x10, 7, 3, 0x77, 0xa0, 1",
+    ".cfi_escape 0x10, 16, 3, 0x77, 0xa8, 1",
+    "nop",
+    ".hidden overspill_handler_moved_back",
+    ".globl overspill_handler_moved_back",
+    "overspill_handler_moved_back:",
+    "mov rbx, rsp",
+    "mov edi, {SETMASK}",
+    "lea rsi, [rip + {all_but_ours}]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "mov eax, {SIGPROCMASK}",
+    "syscall",
+    "and rsp, -16",
+    "call {enter}",
+    "mov r12, rax",
+    "mov rdi, rbx",
+    "call {to_kernel}",
+    "mov rbx, rax",
+    "test r12, r12",
+    "je 4f",
+    "call {leave}",
+    "4:",
+    "mov rsp, rbx",
+    "mov rax, {SIGRETURN}",
+    "syscall",
+    "ud2",
+    ".cfi_endproc",
     ".popsection",
     frame = const size_of::<HandlerCall>(),
     stack = const offset_of!(HandlerCall, stack),
@@ -152,6 +224,10 @@ global_asm!(
     SETMASK = const libc::SIG_SETMASK,
     all = sym ALL,
     foreign = const offset_of!(HandlerCall, foreign),
+    moved = const offset_of!(HandlerCall, moved),
+    all_but_ours = sym ALL_BUT_OURS,
+    SIGRETURN = const libc::SYS_rt_sigreturn,
+    to_kernel = sym frames::to_kernel,
     saved = const offset_of!(HandlerCall, saved),
     begin = sym begin,
     end = sym end,
@@ -162,6 +238,7 @@ global_asm!(
 unsafe extern "C" {
     fn overspill_handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void);
     fn overspill_handler_back();
+    fn overspill_handler_moved_back();
 }
 
 /// The code of this library.
@@ -228,7 +305,7 @@ pub const RAISED: u64 = 1 << (libc::SIGSEGV - 1)
     | 1 << (libc::SIGTRAP - 1);
 
 extern "C" fn begin(call: &mut HandlerCall) {
-    call.stack = 0;
+    (call.stack, call.moved) = (0, 0);
     let Some(wanted) = wanted(call) else {
         // The program has no part in it: what it believes of its mask is not touched.
         call.handler = nothing as *const () as usize;
@@ -256,7 +333,23 @@ extern "C" fn begin(call: &mut HandlerCall) {
             call.mask = change_mask(libc::SIG_SETMASK, !0);
             (call.stack, call.free) = (place, free);
         }
+    } else if wanted.flags & ENGINES == 0 && is_to_move(call) {
+        let back = overspill_handler_moved_back as *const () as usize;
+        // SAFETY: the kernel has made the frame.
+        let (stack, moved) = unsafe { frames::to_program(call.context, back) };
+        call.mask = change_mask(libc::SIG_SETMASK, !0);
+        call.context = call.context.wrapping_byte_add(moved);
+        (call.stack, call.moved, call.info) = (stack, 1, call.info.wrapping_add(moved));
     }
+}
+
+/// Whether the kernel has pushed its frame onto our stack although the program has not asked for
+/// that, from a stack of the program's.
+fn is_to_move(call: &HandlerCall) -> bool {
+    // SAFETY: the kernel has passed the context.
+    let sp = unsafe { (*call.context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let sp = sp[libc::REG_RSP as usize] as usize;
+    altstack::is_on_ours(call.context as usize) && !altstack::is_on_ours(sp)
 }
 
 /// What is called for a signal; none for one that is ours, or comes again later.
@@ -277,7 +370,8 @@ fn wanted(call: &HandlerCall) -> Option<Wanted> {
     match wanted.handler {
         _ if is_ours => None,
         libc::SIG_DFL => {
-            Some(Wanted { handler: default_action as *const () as usize, flags: 0, mask: 0 })
+            let handler = default_action as *const () as usize;
+            Some(Wanted { handler, flags: ENGINES, mask: 0 })
         }
         _ => {
             if wanted.flags & libc::SA_RESETHAND != 0 && !is_borrowed() {
@@ -287,6 +381,9 @@ fn wanted(call: &HandlerCall) -> Option<Wanted> {
         }
     }
 }
+
+/// In the flags of an action: it is the engine's, and stays where it is.
+const ENGINES: c_int = 1 << 20;
 
 extern "C" fn nothing(_: c_int, _: *const libc::siginfo_t) {}
 
@@ -408,10 +505,8 @@ pub unsafe fn set(
                 // Not after a fault of ours: it is ours to do.
                 wanted.sa_flags &= !libc::SA_RESETHAND;
             }
-            if new.sa_sigaction == libc::SIG_DFL {
-                // The thread's own stack may be what the fault is about.
-                wanted.sa_flags |= libc::SA_ONSTACK;
-            }
+            // The thread's own stack may be absent, or what the fault is about.
+            wanted.sa_flags |= libc::SA_ONSTACK;
         }
         wanted
     });
