@@ -25,7 +25,7 @@ add() {
     case $package in
         *.deb) dpkg --install "/mnt/$package" ;;
         *.rpm) "$@" --install --nodeps "/mnt/$package" ;;
-        *.tar.gz) tar -xzf "/mnt/$package" -C /mnt && /mnt/overspill-*/install.sh ;;
+        *.tar.gz) tar -xzf "/mnt/$package" -C /mnt && "/mnt/${package%.tar.gz}/install.sh" ;;
     esac
 }
 
@@ -33,7 +33,7 @@ remove() {
     case $package in
         *.deb) dpkg --purge overspill ;;
         *.rpm) "$@" --erase overspill ;;
-        *.tar.gz) /mnt/overspill-*/install.sh uninstall ;;
+        *.tar.gz) "/mnt/${package%.tar.gz}/install.sh" uninstall ;;
     esac
 }
 

@@ -2,7 +2,7 @@
 
 use overspill_tests::process::run;
 use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill, repository, skipped};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -104,6 +104,12 @@ fn the_prolog_gives_a_task_its_budget_and_its_swap() {
 fn scripts_are_scripts() {
     for path in ["install.sh", "package.sh", "as_installed.sh", "slurm/task-prolog.sh"] {
         printed(Command::new("sh").arg("-n").arg(recipe(path)));
+        if is_there("shellcheck") {
+            printed(Command::new("shellcheck").arg("--severity=warning").arg(recipe(path)));
+        }
+    }
+    if !is_there("shellcheck") {
+        skipped("there is no shellcheck");
     }
 }
 
@@ -139,24 +145,100 @@ fn systemd_takes_the_units() {
 }
 
 #[test]
-fn what_is_yaml_is_yaml() {
-    let python = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
-        Command::new(python).args(["-c", "import yaml"]).output().is_ok_and(|o| o.status.success())
-    });
-    let Some(python) = python else { return skipped("there is no python3-yaml") };
-    const AS_JSON: &str = "import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin)))";
-    let parsed = |path: &str| -> Value {
-        let mut sh = Command::new("sh");
-        sh.args(["-c", "\"$1\" -c \"$2\" <\"$3\"", "sh", python, AS_JSON]).arg(recipe(path));
-        serde_json::from_str(&printed(&mut sh)).expect("it is JSON")
-    };
-    let pod = parsed("kubernetes/pod.yaml");
+fn what_is_yaml_says_what_it_is_to_say() {
+    let parsed = |path: &str| overspill_tests::yaml::read(&format!("packaging/{path}"));
+    let Some(pod) = parsed("kubernetes/pod.yaml") else { return };
     assert_eq!(pod["spec"]["securityContext"]["seccompProfile"]["type"], "Localhost");
-    assert_eq!(pod["spec"]["containers"][0]["command"][0], "overspill");
-    let rules = parsed("prometheus/alerts.yml");
+    let Some(rules) = parsed("prometheus/alerts.yml") else { return };
     let rules = rules["groups"][0]["rules"].as_array().expect("a list").len();
-    let tested = parsed("prometheus/alerts_test.yml")["tests"][0]["promql_expr_test"][0].clone();
+    let Some(tested) = parsed("prometheus/alerts_test.yml") else { return };
+    let tested = &tested["tests"][0]["promql_expr_test"][0];
     assert_eq!(tested["exp_samples"].as_array().map(Vec::len), Some(rules), "one fires of each");
-    assert_eq!(parsed("prometheus/prometheus.yml")["scrape_configs"][0]["honor_labels"], true);
-    assert_eq!(parsed("ci/github.yml")["steps"].as_array().map(Vec::len), Some(2));
+    let Some(scraped) = parsed("prometheus/prometheus.yml") else { return };
+    assert_eq!(scraped["scrape_configs"][0]["honor_labels"], true);
+}
+
+/// A program of PyPI: on the search path, or where `tests/programs/install.sh` puts it.
+fn from_pypi(name: &str) -> Option<PathBuf> {
+    let own = SCRATCH.target_dir().join("programs/venv/bin").join(name);
+    let found = [PathBuf::from(name), own].into_iter();
+    let found = found.into_iter().find(|path| Command::new(path).arg("--version").output().is_ok());
+    if found.is_none() {
+        skipped(&format!("there is no {name} (pip install {name})"));
+    }
+    found
+}
+
+#[test]
+fn the_schema_of_kubernetes_takes_the_pod() {
+    let Some(validate) = from_pypi("kubernetes-validate") else { return };
+    printed(Command::new(validate).arg("--strict").arg(recipe("kubernetes/pod.yaml")));
+}
+
+#[test]
+fn the_schema_of_github_takes_the_steps() {
+    let Some(steps) = overspill_tests::yaml::read("packaging/ci/github.yml") else { return };
+    let Some(check) = from_pypi("check-jsonschema") else { return };
+    let job = json!({ "runs-on": "ubuntu-24.04", "steps": steps["steps"] });
+    let room = SCRATCH.room("workflow");
+    let workflow = room.path.join("workflow.json");
+    fs::write(&workflow, json!({ "on": "push", "jobs": { "test": job } }).to_string()).unwrap();
+    let mut command = Command::new(check);
+    printed(command.args(["--builtin-schema", "vendor.github-workflows"]).arg(&workflow));
+}
+
+/// A tarball with what the steps of CI need of the one that `make packages` builds.
+fn tarball(room: &Path, overspill: &Path) {
+    let name = "overspill-0.0.0-x86_64-linux";
+    let tree = room.join(name);
+    for directory in ["bin", "lib/overspill", "include", "share"] {
+        fs::create_dir_all(tree.join(directory)).unwrap();
+    }
+    let library = "liboverspill_preload.so";
+    fs::copy(overspill, tree.join("bin/overspill")).unwrap();
+    fs::copy(overspill.with_file_name(library), tree.join("lib/overspill").join(library)).unwrap();
+    fs::copy(recipe("install.sh"), tree.join("install.sh")).unwrap();
+    let file = format!("{name}.tar.gz");
+    printed(Command::new("tar").args(["-czf", &file, name]).current_dir(room));
+    fs::remove_dir_all(tree).unwrap();
+}
+
+#[test]
+fn the_steps_of_ci_install_overspill_and_test_in_a_budget() {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    let Some(steps) = overspill_tests::yaml::read("packaging/ci/github.yml") else { return };
+    if !is_there("make") || !is_there("bash") {
+        return skipped("there is no make, or no bash");
+    }
+    let room = SCRATCH.room("ci");
+    let prefix = room.path.join("usr");
+    tarball(&room.path, overspill);
+    let makefile = format!("test:\n\t@python3 -c '{PROGRAM}'\n");
+    fs::write(room.path.join("Makefile"), makefile).unwrap();
+    // In the place of sudo and ldconfig, so that nothing is written into the machine.
+    fs::create_dir_all(prefix.join("bin")).unwrap();
+    std::os::unix::fs::symlink("/bin/true", prefix.join("bin/ldconfig")).unwrap();
+    let sudo = format!("#!/bin/sh\nexec env DESTDIR= PREFIX='{}' \"$@\"\n", prefix.display());
+    fs::write(prefix.join("bin/sudo"), sudo).unwrap();
+    printed(Command::new("chmod").arg("+x").arg(prefix.join("bin/sudo")));
+    let path = format!("{}:/usr/bin:/bin", prefix.join("bin").display());
+    let step = |step: &Value| {
+        // As a runner does it.
+        let mut bash = Command::new("bash");
+        clean(&mut bash).args(["--noprofile", "--norc", "-eo", "pipefail", "-c"]);
+        bash.arg(step["run"].as_str().expect("text")).current_dir(&room.path).env("PATH", &path);
+        for (name, value) in step["env"].as_object().into_iter().flatten() {
+            let value = value.as_str().expect("text");
+            let room = room.path.to_str().expect("UTF-8");
+            bash.env(name, value.replace("${{ runner.temp }}", room));
+        }
+        let outcome = run(&mut bash, TIME_LIMIT);
+        assert_eq!(outcome.status, 0, "{step}: {}{}", outcome.stdout, outcome.stderr);
+        outcome
+    };
+    let [install, test] = [0, 1].map(|at| step(&steps["steps"][at]));
+    assert!(install.stdout.contains("overspill run works here"), "{}", install.stdout);
+    assert_eq!(test.stdout, "4499998500000\n");
+    let budget = test.stderr.lines().find(|line| line.contains("budget of the job"));
+    assert!(budget.is_some_and(|line| line.contains("4 GiB")), "{}", test.stderr);
 }

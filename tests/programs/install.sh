@@ -43,6 +43,10 @@ need rpm2cpio rpm2cpio
 need cpio cpio
 need pkg-config pkg-config
 need prometheus prometheus
+# What recipes are tried with.
+need runc runc
+need shellcheck shellcheck
+/usr/bin/python3 -c 'import yaml' 2>/dev/null || missing="$missing python3-yaml"
 
 if [ "${1-}" != --quick ]; then
     need r-base-core Rscript
@@ -84,13 +88,15 @@ install_packages() {
     done
 }
 
-# What the cases of data need, from PyPI, in an environment of its own: some 2 GB.
+# What the cases of data need, and the schemas that recipes are held against, from PyPI, in an
+# environment of its own: some 2 GB.
 make_environment() {
     python="${CARGO_TARGET_DIR:-$(dirname "$0")/../../target}/programs/venv/bin/python"
     [ -x "$python" ] || python3 -m venv "${python%/bin/python}"
     "$python" -m pip install -q \
-        polars duckdb pyarrow scikit-learn numba xgboost jax 'dask[array]' ||
-        echo "tests/programs/install.sh: could not install all of what the cases of data need" >&2
+        polars duckdb pyarrow scikit-learn numba xgboost jax 'dask[array]' \
+        kubernetes-validate check-jsonschema ||
+        echo "tests/programs/install.sh: could not install all of what is had from PyPI" >&2
 }
 
 install_packages

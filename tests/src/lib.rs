@@ -3,15 +3,16 @@
 //!
 //! [`overspill`] finds or builds the command, [`Scratch`] is where a test file compiles and runs
 //! its programs, [`process::run`] runs a command and says where it hangs, [`job::Job`] is a job
-//! that runs meanwhile, [`stats::Report`] reads what `--stats-json` wrote. The tests themselves are
-//! in `tests/`: `semantics.rs` (programs that must not notice overspill), `exec.rs` (what they
-//! execute, with any environment), `refusals.rs` (what is refused before a program begins),
-//! `out_of_room.rs` (memory that cannot be held), `settings.rs` (every setting), `budget.rs` and
-//! `control.rs` (budgets, and those of running jobs), `devices.rs` and `swapon.rs` (swap devices,
-//! and those of running jobs), `sealed.rs` (what is on them), `observe.rs` (what is told of running
-//! jobs, and proactive reclaim), `metrics.rs` (the same for Prometheus), `top.rs` (the same on a
-//! terminal), `size.rs` (how much memory a program needs), `trust.rs` (files and directories of
-//! others), `documents.rs` (commands and links of the documentation, which [`documents`] reads).
+//! that runs meanwhile, [`stats::Report`] reads what `--stats-json` wrote, [`yaml::read`] a file in
+//! YAML. The tests themselves are in `tests/`: `semantics.rs` (programs that must not notice
+//! overspill), `exec.rs` (what they execute, with any environment), `refusals.rs` (what is refused
+//! before a program begins), `out_of_room.rs` (memory that cannot be held), `settings.rs` (every
+//! setting), `budget.rs` and `control.rs` (budgets, and those of running jobs), `devices.rs` and
+//! `swapon.rs` (swap devices, and those of running jobs), `sealed.rs` (what is on them),
+//! `observe.rs` (what is told of running jobs, and proactive reclaim), `metrics.rs` (the same for
+//! Prometheus), `top.rs` (the same on a terminal), `size.rs` (how much memory a program needs),
+//! `trust.rs` (files and directories of others), `documents.rs` (commands and links of the
+//! documentation, which [`documents`] reads).
 //! The locks here are of the test process only.
 
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ pub mod job;
 pub mod process;
 pub mod scratch;
 pub mod stats;
+pub mod yaml;
 
 pub use scratch::Scratch;
 

@@ -195,6 +195,7 @@ macro_rules! pages {
 pages! {
     readme: "README.md",
     c: "docs/guide/c.md",
+    compare: "docs/guide/compare.md",
     devices: "docs/guide/devices.md",
     install: "docs/guide/install.md",
     library: "docs/guide/library.md",
