@@ -48,6 +48,27 @@ fn memory_that_is_not_managed_counts() {
     });
 }
 
+/// Mappings below 2 GiB are managed, 40 MiB of them.
+#[test]
+fn low_mappings_are_managed() {
+    let program = SCRATCH.program("low.c");
+    both(
+        "low",
+        &["--memory", "16M", "--", shown(&program)],
+        TIME_LIMIT,
+        |fault, outcome, report| {
+            assert_eq!(outcome.status, 0, "{fault}: {outcome:?}");
+            assert!(report.total("managed_peak_bytes") > 40 << 20, "{fault}: they are not managed");
+            assert!(
+                report.unmanaged_peak() < 8 << 20,
+                "{fault}: {} bytes",
+                report.unmanaged_peak()
+            );
+            report.check(true);
+        },
+    );
+}
+
 /// What is not managed and shared since a fork is one memory: it counts once.
 #[test]
 fn memory_that_is_shared_since_a_fork_counts_once() {

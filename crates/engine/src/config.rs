@@ -97,6 +97,9 @@ pub struct Config {
     /// Private anonymous memory of the program's, whole pages, that is managed where it lies, with
     /// what it holds. It takes up as much of the window.
     pub annexes: Vec<Range<usize>>,
+    /// Whole pages that are reserved for mappings that must lie there ([`crate::MapFlags::low`]).
+    /// They take up as much of the window.
+    pub low: Option<Range<usize>>,
     /// Which mechanisms run as their baselines do: for benches and tests.
     #[doc(hidden)]
     pub baselines: Baselines,
@@ -126,6 +129,7 @@ impl Default for Config {
             window: None,
             window_at: None,
             annexes: Vec::new(),
+            low: None,
             baselines: Baselines::default(),
             run_dir: None,
         }
@@ -176,6 +180,7 @@ impl Config {
             window: self.window_bytes(),
             window_at: self.window_at.clone(),
             annexes: self.annexes.clone(),
+            low: self.low.clone(),
             frames: FrameSettings { percpu, pick, watermarks: self.watermarks },
             own_faults: self.delivery == Delivery::Signal,
             account: None,

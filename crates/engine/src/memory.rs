@@ -111,7 +111,7 @@ impl<B: Backing> Memory<B> {
         let pages = len >> PAGE_SHIFT;
         let words = PageWords::new(pages).map_err(no_room)?;
         let extents = Extents::new(pages).map_err(no_room)?;
-        let places = Places::new(window.clone(), &settings.annexes);
+        let places = Places::new(window.clone(), &settings.annexes, settings.low.as_ref());
         // 2. Under management: the window, its annexes and the arena.
         let (allocator, arena) = frames_and_arena(settings, stats).map_err(no_room)?;
         let lease = Lease::begin(settings.account, settings.memory.pages()).map_err(no_room)?;

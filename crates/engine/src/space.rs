@@ -55,6 +55,8 @@ pub struct MapFlags {
     pub locked: bool,
     /// MAP_GROWSDOWN, of what is not managed.
     pub grows_down: bool,
+    /// MAP_32BIT, where the pool has addresses for that ([`crate::Config::low`]).
+    pub low: bool,
 }
 
 /// The address space.
@@ -83,7 +85,7 @@ impl<B: Backing> Space<B> {
         stats: Stats,
     ) -> Space<B> {
         let mut regions = RegionMap::new(RESERVED_PAGES..memory.words.len());
-        regions.withhold(memory.places.annexed());
+        regions.withhold(memory.places.annexed(), memory.places.low());
         Space {
             stats,
             delivery,
@@ -177,6 +179,10 @@ impl<B: Backing> Space<B> {
                 }
                 self.clear_out(&mut regions, pages.clone())?;
                 pages
+            }
+            None if flags.low => {
+                let first = regions.find_low(count).ok_or(Errno::NOMEM)?;
+                first..first + count
             }
             None => self.place(&regions, count, at).ok_or(Errno::NOMEM)?,
         };

@@ -2,7 +2,7 @@
 
 use crate::config::Asked;
 use crate::signals::{self, altstack, masks};
-use crate::{image, streams, stubs, trap};
+use crate::{image, low, streams, stubs, trap};
 use overspill::config::{Config, Delivery};
 use overspill_os::uffd::open_descriptor;
 use overspill_os::{Errno, observer, seccomp, tls, vm};
@@ -28,8 +28,10 @@ pub fn settle(asked: Asked) -> Result<Config, String> {
             Ok(()) => {
                 config.delivery = Delivery::Signal;
                 config.window_at = Some(window..seccomp::WINDOW.end);
-                if !stop_for_annexes(&config.annexes) {
+                let all: Vec<_> = config.annexes.iter().chain(&config.low).cloned().collect();
+                if !stop_for_annexes(&all) {
                     config.annexes.clear();
+                    config.low.take().into_iter().for_each(low::release);
                 }
             }
             Err(_) if or_thread || or_signals => config.delivery = Delivery::Thread,

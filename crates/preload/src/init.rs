@@ -16,7 +16,7 @@ use crate::load::{self, Program};
 use crate::memory::strings::Strings;
 use crate::signals::altstack;
 use crate::{
-    calls, config, delivery, dma, dormant, exec, fork, gate, heap, image, inline, limits, pool,
+    calls, config, delivery, dma, dormant, exec, fork, gate, heap, image, inline, limits, low, pool,
 };
 use crate::{sys, trap};
 use overspill::config::{Config, Delivery};
@@ -163,13 +163,16 @@ fn annexes(asked: &Asked) -> Vec<Range<usize>> {
 }
 
 /// What makes an engine of a dormant process. It has one thread.
-fn start_engine(asked: Asked) -> Result<(), String> {
+fn start_engine(mut asked: Asked) -> Result<(), String> {
     std::panic::set_hook(Box::new(on_panic));
     gate::init();
     calls::find();
     entries::take_exit();
     rest::when_at_rest(heap::trim);
     let sparingly = asked.config.counts_mappings() || limits::addresses::are_limited();
+    if !limits::addresses::are_limited() {
+        asked.config.low = low::reserve(&asked.config);
+    }
     let config = delivery::settle(asked)?;
     if inline::forbids(config.delivery == Delivery::Thread) {
         return Err(NOT_BY_THREAD.to_owned());

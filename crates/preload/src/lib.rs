@@ -57,6 +57,7 @@ mod init;
 mod inline;
 mod limits;
 mod load;
+mod low;
 mod map;
 mod memory;
 mod nested;

@@ -16,7 +16,7 @@
 //! return results; [`crate::map::symbols`] makes C functions of them.
 
 use crate::route::{Split, pages, pages_touched};
-use crate::{dormant, gate, image, limits, pool, sys};
+use crate::{dormant, gate, image, limits, low, pool, sys};
 use overspill_os::seccomp::change_mappings;
 use overspill_os::{Errno, PAGE_SIZE, confined, tls, vm};
 use std::ops::Range;
@@ -29,8 +29,9 @@ pub mod symbols;
 const PROT_KNOWN: i32 = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
 /// Mappings with one of these flags are never managed.
 const NEVER: i32 = libc::MAP_GROWSDOWN | libc::MAP_HUGETLB;
-/// Mappings with one of these are not managed where the system places them. At an address inside
-/// the window they make no difference.
+/// Mappings with one of these are not managed where the system places them, unless they must lie
+/// low and there is a range for that ([`crate::low`]). At an address inside the window they make no
+/// difference.
 const NOT_PLACED: i32 = libc::MAP_STACK | libc::MAP_32BIT;
 const MAP_TYPE: i32 = 0x0f;
 /// Addresses that the kernel follows as hints.
@@ -142,11 +143,7 @@ pub unsafe fn mmap(
     if !concerns_pool() || len == 0 {
         return kernel();
     }
-    let is_near_code = prot & libc::PROT_EXEC != 0
-        && HINTS.contains(&address)
-        && !pool::contains(address)
-        && image::is_near_code(address);
-    if !is_private_anonymous(prot, flags) || flags & NOT_PLACED != 0 || is_near_code {
+    if is_kernels(address, prot, flags) {
         // SAFETY: the caller's promise.
         return unsafe { mmap_where_hinted(address, len, prot, flags, fd, offset) }
             .unwrap_or_else(kernel);
@@ -167,6 +164,10 @@ pub unsafe fn mmap(
             }
             Ok(placed)
         }
+        Err(Errno::NOMEM) if is_low(address, flags) => {
+            pool::count_unmanaged();
+            kernel()
+        }
         // A reservation of addresses larger than the window needs no memory yet; better unmanaged
         // than not at all. The heap's own memory stays in the window, where free() looks for it.
         Err(Errno::NOMEM) if is_reservation(prot, flags) && !gate::is_inside() => {
@@ -175,6 +176,23 @@ pub unsafe fn mmap(
         }
         result => result,
     }
+}
+
+/// Whether a mapping that the system places is none of ours.
+fn is_kernels(address: usize, prot: i32, flags: i32) -> bool {
+    let is_near_code = || {
+        prot & libc::PROT_EXEC != 0
+            && HINTS.contains(&address)
+            && !pool::contains(address)
+            && image::is_near_code(address)
+    };
+    let is_not_placed = flags & NOT_PLACED != 0 && !is_low(address, flags);
+    !is_private_anonymous(prot, flags) || is_not_placed || is_near_code()
+}
+
+/// Whether a mapping goes to the range for those that must lie low. A hint the kernel follows.
+fn is_low(address: usize, flags: i32) -> bool {
+    address == 0 && flags & NOT_PLACED == libc::MAP_32BIT && pool::has_low()
 }
 
 /// Whether a mapping may come to be memory that others share.
@@ -190,7 +208,7 @@ fn mmap_dormant(
     flags: i32,
     kernel: impl Fn() -> Result<usize, Errno>,
 ) -> Option<Result<usize, Errno>> {
-    const PLACED: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | NOT_PLACED;
+    const PLACED: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_STACK;
     // It stays the kernel's, but an engine counts it.
     if is_shared_memory(prot, flags) && !dormant::admits(len) && !dormant::is_held_up() {
         dormant::wake();
@@ -198,6 +216,9 @@ fn mmap_dormant(
     }
     if !is_private_anonymous(prot, flags) || flags & PLACED != 0 {
         return Some(kernel());
+    }
+    if flags & libc::MAP_32BIT != 0 {
+        low::ask();
     }
     let Some(whole) = pages(0, len).map(|range| range.len()) else { return Some(kernel()) };
     if dormant::admits(whole) || dormant::is_held_up() {

@@ -24,13 +24,14 @@ static POOL: OnceLock<Pool> = OnceLock::new();
 static WINDOW_START: AtomicUsize = AtomicUsize::new(0);
 static WINDOW_END: AtomicUsize = AtomicUsize::new(0);
 /// Where memory is managed beside it, each a first address and an end; those not used are empty.
-static ANNEXES: [[AtomicUsize; 2]; ANNEXES_MAX] =
-    [const { [const { AtomicUsize::new(0) }; 2] }; ANNEXES_MAX];
+static ANNEXES: [[AtomicUsize; 2]; ANNEXES_MAX + 1] =
+    [const { [const { AtomicUsize::new(0) }; 2] }; ANNEXES_MAX + 1];
 /// Where the segment of each begins, in whole units of the filter: calls are stopped for addresses
 /// from there on.
-static SEGMENTS: [AtomicUsize; ANNEXES_MAX] = [const { AtomicUsize::new(0) }; ANNEXES_MAX];
-/// Most annexes.
+static SEGMENTS: [AtomicUsize; ANNEXES_MAX + 1] = [const { AtomicUsize::new(0) }; ANNEXES_MAX + 1];
+/// Most annexes that are arrays; the last of all may be for mappings that must lie low.
 pub const ANNEXES_MAX: usize = 4;
+static HAS_LOW: AtomicBool = AtomicBool::new(false);
 static SIGNAL_DELIVERY: AtomicBool = AtomicBool::new(false);
 
 /// Makes the pool. Called once, by the constructor.
@@ -39,7 +40,8 @@ pub fn create(config: Config) -> Result<(), String> {
     let signal = config.delivery == Delivery::Signal;
     descriptors::set_apart();
     beside::prepare();
-    let annexes = config.annexes.clone();
+    let annexes: Vec<_> = config.annexes.iter().chain(&config.low).cloned().collect();
+    HAS_LOW.store(config.low.is_some(), Ordering::Relaxed);
     let pool = Pool::new(config).map_err(|error| error.to_string())?;
     for (first, range) in SEGMENTS.iter().zip(image::with_variables_before(&annexes)) {
         first.store(range.start & !(seccomp::UNIT - 1), Ordering::Relaxed);
@@ -98,6 +100,11 @@ fn annexes() -> impl Iterator<Item = Range<usize>> {
         start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)
     };
     ANNEXES.iter().map(load).take_while(|annex| annex.end != 0)
+}
+
+/// Whether there is a range for mappings that must lie low.
+pub fn has_low() -> bool {
+    HAS_LOW.load(Ordering::Relaxed)
 }
 
 /// A range cut at the edges of what is managed of it: of the window, or of the first annex that it
@@ -159,6 +166,7 @@ fn map_flags(flags: i32) -> MapFlags {
         noreplace: flags & libc::MAP_FIXED_NOREPLACE != 0,
         locked: flags & libc::MAP_LOCKED != 0,
         grows_down: flags & libc::MAP_GROWSDOWN != 0,
+        low: flags & libc::MAP_32BIT != 0,
     }
 }
 

@@ -17,6 +17,8 @@ pub const RESERVED_PAGES: usize = EXTENT_PAGES;
 pub struct Places {
     window: Range<usize>,
     annexes: Vec<Annex>,
+    /// Whether the last annex is for mappings that must lie low.
+    has_low: bool,
     /// The first page that lies in the window at its number.
     first: usize,
 }
@@ -31,8 +33,12 @@ pub struct Annex {
 }
 
 impl Places {
-    /// A window, and whole pages elsewhere.
-    pub fn new(window: Range<usize>, annexes: &[Range<usize>]) -> Places {
+    /// A window, and whole pages elsewhere, of which the last are for mappings that must lie low.
+    pub fn new(
+        window: Range<usize>,
+        annexes: &[Range<usize>],
+        low: Option<&Range<usize>>,
+    ) -> Places {
         let mut first = RESERVED_PAGES;
         let place = |addresses: &Range<usize>| {
             let pages = first..first + (addresses.len() >> PAGE_SHIFT);
@@ -40,8 +46,8 @@ impl Places {
             first = (pages.end + 1).next_multiple_of(EXTENT_PAGES);
             Annex { addresses: addresses.clone(), pages }
         };
-        let annexes = annexes.iter().map(place).collect();
-        Places { window, annexes, first }
+        let annexes = annexes.iter().chain(low).map(place).collect();
+        Places { window, annexes, has_low: low.is_some(), first }
     }
 
     /// The window.
@@ -52,6 +58,16 @@ impl Places {
     /// The annexes.
     pub fn annexes(&self) -> &[Annex] {
         &self.annexes
+    }
+
+    /// Those that the program has in use from the beginning.
+    pub fn arrays(&self) -> &[Annex] {
+        &self.annexes[..self.annexes.len() - usize::from(self.has_low)]
+    }
+
+    /// The pages of the one for mappings that must lie low.
+    pub fn low(&self) -> Option<Range<usize>> {
+        self.annexes.last().filter(|_| self.has_low).map(|annex| annex.pages.clone())
     }
 
     /// All ranges of addresses that are managed.
@@ -147,7 +163,7 @@ mod tests {
 
     #[test]
     fn without_annexes_pages_are_numbered_from_the_start_of_the_window() {
-        let places = Places::new(WINDOW, &[]);
+        let places = Places::new(WINDOW, &[], None);
         assert_eq!(places.page(WINDOW.start + 8191), Some(PageIndex(1)));
         assert_eq!(places.address(PageIndex(7)), WINDOW.start + 7 * PAGE_SIZE);
         assert_eq!([places.page(WINDOW.end), places.page(WINDOW.start - 1)], [None; 2]);
@@ -158,7 +174,7 @@ mod tests {
 
     #[test]
     fn each_page_of_an_annex_has_a_number_and_that_leads_back() {
-        let places = Places::new(WINDOW, &[ONE, OTHER]);
+        let places = Places::new(WINDOW, &[ONE, OTHER], None);
         let mut numbers = Vec::new();
         for address in ONE.chain(OTHER).step_by(PAGE_SIZE) {
             let page = places.page(address + 5).unwrap();
@@ -184,8 +200,19 @@ mod tests {
     }
 
     #[test]
+    fn what_must_lie_low_is_an_annex_that_begins_empty() {
+        let low = 0x4000_0000..0x4800_0000;
+        let places = Places::new(WINDOW, &[ONE], Some(&low));
+        assert_eq!((places.annexes().len(), places.arrays().len()), (2, 1));
+        let pages = places.low().unwrap();
+        assert_eq!(places.address_range(pages.clone()), low);
+        assert!(places.all().any(|range| range == low) && places.annexed().end > pages.end);
+        assert_eq!(Places::new(WINDOW, &[ONE], None).low(), None);
+    }
+
+    #[test]
     fn a_range_lies_in_one_place() {
-        let places = Places::new(WINDOW, &[ONE, OTHER]);
+        let places = Places::new(WINDOW, &[ONE, OTHER], None);
         let annex = &places.annexes()[0];
         assert_eq!(places.pages(ONE), Some(annex.pages.clone()));
         assert_eq!(places.address_range(annex.pages.clone()), ONE);

@@ -24,6 +24,8 @@ pub struct MemorySettings {
     pub window_at: Option<Range<usize>>,
     /// What is managed where it lies.
     pub annexes: Vec<Range<usize>>,
+    /// Addresses that are reserved for mappings that must lie low.
+    pub low: Option<Range<usize>>,
     /// How frames are handed out.
     pub frames: FrameSettings,
     /// Whether threads serve their own faults.

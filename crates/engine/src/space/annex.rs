@@ -19,7 +19,7 @@ impl<B: Backing> Space<B> {
     /// ENOMEM where more of it is in memory than there may ever be frames.
     pub(crate) fn begin_annexes(&self) -> Result<(), Errno> {
         let mut regions = self.regions();
-        for annex in self.memory.places.annexes() {
+        for annex in self.memory.places.arrays() {
             regions
                 .insert_withheld(annex.pages.clone(), RegionAttributes::managed(Prot::READ_WRITE));
             self.set_access(annex.pages.clone(), true);

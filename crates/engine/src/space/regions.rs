@@ -93,8 +93,12 @@ impl RegionAttributes {
 pub struct RegionMap {
     regions: BTreeMap<usize, (usize, RegionAttributes)>,
     gaps: Gaps,
+    /// Pages that nothing is placed in but by [`RegionMap::find_low`], and the gaps between theirs.
+    low: Option<(Range<usize>, Gaps)>,
     mapped: usize,
     window: Range<usize>,
+    /// The end of those that are kept back.
+    withheld_end: usize,
     /// Managed pages that are locked, and that are kept.
     locked: usize,
     kept: usize,
@@ -124,10 +128,12 @@ impl RegionMap {
         RegionMap {
             regions: BTreeMap::new(),
             gaps,
+            low: None,
             mapped: 0,
             locked: 0,
             kept: 0,
             dump_end: pages.end,
+            withheld_end: pages.start,
             window: pages,
             held: Vec::new(),
         }
@@ -154,16 +160,33 @@ impl RegionMap {
         self.gaps.find(pages, align)
     }
 
+    /// The same among the low pages.
+    pub fn find_low(&self, pages: usize) -> Option<usize> {
+        self.low.as_ref()?.1.find(pages, 1)
+    }
+
     /// Whether all of `pages` is free.
     pub fn is_free(&self, pages: Range<usize>) -> bool {
-        self.gaps.contains(pages)
+        match &self.low {
+            Some((low, gaps)) if low.contains(&pages.start) => gaps.contains(pages),
+            _ => self.gaps.contains(pages),
+        }
+    }
+
+    /// The gaps that some pages are among.
+    fn gaps_of(&mut self, pages: &Range<usize>) -> &mut Gaps {
+        match &mut self.low {
+            Some((low, gaps)) if low.contains(&pages.start) => gaps,
+            _ => &mut self.gaps,
+        }
     }
 
     /// The free pages below a page, down to the next region.
     pub fn gap_below(&self, page: usize) -> Range<usize> {
         let start =
             self.regions.range(..page).next_back().map_or(self.window.start, |(_, &(end, _))| end);
-        start.min(page)..page
+        let inside = if page < self.withheld_end { start } else { start.max(self.withheld_end) };
+        inside.min(page)..page
     }
 
     /// The parts of `pages` that are mapped, each with its region.
@@ -234,7 +257,7 @@ impl RegionMap {
     pub fn insert(&mut self, pages: Range<usize>, region: RegionAttributes) {
         assert!(!pages.is_empty());
         self.remove(pages.clone());
-        self.gaps.take(pages.clone());
+        self.gaps_of(&pages).take(pages.clone());
         self.mapped += pages.len();
         self.join(pages, region);
     }
@@ -259,9 +282,12 @@ impl RegionMap {
         self.regions.insert(pages.start, (pages.end, region));
     }
 
-    /// Keeps free pages back: nothing is placed there.
-    pub fn withhold(&mut self, pages: Range<usize>) {
+    /// Keeps the first pages back: nothing is placed there. The last of them may be `low` ones,
+    /// that are free for who asks for these.
+    pub fn withhold(&mut self, pages: Range<usize>, low: Option<Range<usize>>) {
+        self.low = low.map(|low| (low.clone(), Gaps::new(low)));
         if !pages.is_empty() {
+            self.withheld_end = pages.end;
             self.gaps.take(pages);
         }
     }
@@ -278,7 +304,7 @@ impl RegionMap {
         for part in parts {
             self.cut(part.clone());
             self.mapped -= part.len();
-            self.gaps.give(part);
+            self.gaps_of(&part).give(part);
         }
     }
 
@@ -346,6 +372,8 @@ impl RegionMap {
     /// size.
     pub fn limit_dump(&mut self) -> Option<DumpChange> {
         let last = self.regions.last_key_value().map_or(self.window.start, |(_, &(end, _))| end);
+        // What was kept back lies elsewhere.
+        let last = last.max(self.withheld_end);
         let end = last.next_multiple_of(DUMP_STEP).min(self.window.end);
         let before = self.dump_end;
         if end <= before && before - end <= DUMP_STEP {
@@ -425,6 +453,26 @@ mod tests {
             (map.gap_below(40), map.gap_below(30), map.gap_below(25)),
             (30..40, 30..30, 25..25)
         );
+    }
+
+    #[test]
+    fn low_pages_are_for_who_asks_for_them() {
+        let (region, window) = (RegionAttributes::managed(Prot::NONE), 512..10 * DUMP_STEP);
+        let mut map = RegionMap::new(window.clone());
+        map.withhold(512..DUMP_STEP + 600, Some(1000..2000));
+        assert_eq!((map.find_gap(1, 1), map.find_low(1000)), (Some(DUMP_STEP + 600), Some(1000)));
+        map.insert(1000..1900, region);
+        assert_eq!((map.find_low(100), map.find_low(101)), (Some(1900), None));
+        assert!(map.is_free(1900..2000) && !map.is_free(1899..1901) && !map.is_free(600..601));
+        map.remove(1200..1300);
+        assert_eq!((map.find_low(100), map.mapped_pages()), (Some(1200), 800));
+        assert!(map.is_free(1250..1300) && map.find_gap(1, 1) == Some(DUMP_STEP + 600));
+        // What core dumps leave out, and what a stack may grow into, lies in the window alone.
+        let dumped = map.limit_dump().map(|change| change.pages);
+        assert_eq!(dumped, Some(2 * DUMP_STEP..window.end));
+        assert_eq!(map.gap_below(DUMP_STEP + 700), DUMP_STEP + 600..DUMP_STEP + 700);
+        map.remove(window.clone());
+        assert_eq!(map.find_low(1000), Some(1000));
     }
 
     /// The end of the window.
