@@ -24,6 +24,7 @@ pub mod actions;
 pub mod altstack;
 pub mod handlers;
 pub mod masks;
+pub mod older;
 pub mod registers;
 
 /// Whether this call needs care.
