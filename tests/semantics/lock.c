@@ -105,8 +105,35 @@ static void mapped_locked(void)
     munmap(p, PAGES * PAGE);
 }
 
+/* Whether the first page of a mapping of a file is locked: it cannot be invalidated then. */
+static int is_locked(void *p)
+{
+    return msync(p, PAGE, MS_ASYNC | MS_INVALIDATE) == -1 && errno == EBUSY;
+}
+
+/* What no engine manages is locked with the rest, and unlocked with it. */
+static void files(void)
+{
+    char name[] = "lock.XXXXXX";
+    int file = mkstemp(name);
+    unlink(name);
+    if (file < 0 || ftruncate(file, (off_t)PAGE))
+        die("a file");
+    char *shared = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, file, 0);
+    check(!is_locked(shared), "a mapping of a file is not locked");
+    check(mlock(shared, PAGE) == 0 && is_locked(shared), "mlock locks it");
+    check(munlockall() == 0 && !is_locked(shared), "munlockall unlocks it");
+    if (geteuid() == 0) {
+        check(mlockall(MCL_CURRENT) == 0 && is_locked(shared), "mlockall locks it");
+        check(munlockall() == 0 && !is_locked(shared), "munlockall unlocks it again");
+    }
+    munmap(shared, PAGE);
+    close(file);
+}
+
 int main(void)
 {
+    files();
     char *p = map_pages(PAGES);
     locked(p, "mmap");
     munmap(p, PAGES * PAGE);

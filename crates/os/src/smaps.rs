@@ -35,6 +35,8 @@ pub enum MemoryKind {
 const KINDS: usize = MemoryKind::Managed as usize + 1;
 /// A stack has no larger guard.
 const GUARD_MOST: usize = 4 << 20;
+/// Where the kernel's addresses begin at the latest: it lists a page of its own as a mapping.
+const ADDRESSES_END: usize = 1 << 47;
 /// Bytes read at once.
 const BUFFER: usize = 16 << 10;
 
@@ -66,22 +68,23 @@ impl Kinds {
     }
 }
 
-/// Bytes of address space of the calling process that are neither in `managed` nor the engine's
-/// own.
+/// The mappings of the calling process that are neither in `managed` nor the engine's own, nor at
+/// addresses of the kernel.
 ///
 /// # Errors
 /// As [`Kinds::of_process`].
-pub fn bytes_beside(managed: &[Range<usize>]) -> Result<u64, Errno> {
-    let mut sum = 0;
+pub fn beside(managed: &[Range<usize>]) -> Result<Vec<Range<usize>>, Errno> {
+    let mut beside = Vec::new();
     each_line(c"/proc/self/maps", |line| {
         if let Some((range, ..)) = head(line)
+            && range.end <= ADDRESSES_END
             && !vm::is_own(&range)
             && !managed.iter().any(|managed| managed.contains(&range.start))
         {
-            sum += range.len() as u64;
+            beside.push(range);
         }
     })?;
-    Ok(sum)
+    Ok(beside)
 }
 
 /// Calls `each` with the lines of a file of this process in /proc.

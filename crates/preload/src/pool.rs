@@ -10,8 +10,8 @@ use crate::{image, probe};
 use overspill::config::{Config, Delivery};
 use overspill::{MapFlags, Pool};
 use overspill_os::directory::Directory;
-use overspill_os::vm::Prot;
-use overspill_os::{Errno, beside, descriptors, rss, seccomp, smaps, tls};
+use overspill_os::vm::{self, Prot};
+use overspill_os::{Errno, beside, confined, descriptors, rss, seccomp, smaps, tls};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -290,14 +290,40 @@ pub fn munlock(range: Range<usize>) -> Result<(), Errno> {
     managed(|pool| pool.munlock(range))
 }
 
-/// mlockall(2) for managed memory.
+/// mlockall(2). What is not managed is locked as it comes into memory: to bring all of it in would
+/// have stacks that were never used fill the budget. Where not all of it may be locked none is, and
+/// the call says nothing of it: the engine's library counts there, natively it does not.
 pub fn mlockall(flags: u32) -> Result<(), Errno> {
-    managed(|pool| pool.mlockall(flags))
+    managed(|pool| {
+        pool.mlockall(flags)?;
+        if flags & libc::MCL_CURRENT as u32 != 0 {
+            let beside = lockable();
+            if beside.iter().any(|range| vm::lock(range.clone(), true).is_err()) {
+                unlock(beside);
+            }
+        }
+        Ok(())
+    })
 }
 
-/// munlockall(2) for managed memory.
+/// munlockall(2).
 pub fn munlockall() -> Result<(), Errno> {
-    managed(Pool::munlockall)
+    managed(|pool| {
+        unlock(lockable());
+        pool.munlockall()
+    })
+}
+
+/// What is not managed, where it may be looked at.
+fn lockable() -> Vec<Range<usize>> {
+    if confined::is_confined() { Vec::new() } else { mapped_beside().unwrap_or_default() }
+}
+
+/// What was unmapped meanwhile needs no unlocking.
+fn unlock(ranges: Vec<Range<usize>>) {
+    for range in ranges {
+        let _ = vm::unlock(range);
+    }
 }
 
 /// The program is seen using DMA into its memory.
@@ -320,6 +346,12 @@ pub fn held_bytes() -> u64 {
     with(|pool| pool.held_bytes().0).unwrap_or(0)
 }
 
+/// The mappings that are neither managed nor the engine's.
+fn mapped_beside() -> Result<Vec<Range<usize>>, Errno> {
+    let managed: Vec<_> = annexes().chain([window()]).collect();
+    smaps::beside(&managed)
+}
+
 /// Bytes of address space that are neither managed nor the engine's; `None` where that cannot be
 /// seen.
 pub fn bytes_beside() -> Option<u64> {
@@ -328,8 +360,8 @@ pub fn bytes_beside() -> Option<u64> {
     with(|_| {
         let (pid, all) = (rustix::process::getpid().as_raw_nonzero().get(), rss::address_bytes()?);
         if LOOKED[0].load(Ordering::Relaxed) != pid as u64 {
-            let managed: Vec<_> = annexes().chain([window()]).collect();
-            let others = all.saturating_sub(smaps::bytes_beside(&managed)?);
+            let beside: u64 = mapped_beside()?.into_iter().map(|range| range.len() as u64).sum();
+            let others = all.saturating_sub(beside);
             LOOKED[1].store(others, Ordering::Relaxed);
             LOOKED[0].store(pid as u64, Ordering::Relaxed);
         }

@@ -25,6 +25,7 @@ pub mod altstack;
 mod frames;
 pub mod handlers;
 pub mod masks;
+pub mod older;
 pub mod registers;
 
 /// Whether this call needs care.

@@ -123,15 +123,11 @@ impl<B: Backing> Space<B> {
         if flags & MCL_CURRENT == 0 {
             return Ok(());
         }
-        let all: Vec<_> = self
-            .regions()
-            .iter()
-            .filter(|(_, r)| r.kind == RegionKind::Managed)
-            .map(|(pages, _)| pages)
-            .collect();
+        let all: Vec<_> =
+            self.regions().iter().map(|(pages, region)| (pages, region.kind)).collect();
         // What cannot be brought in is no failure here.
-        let on_fault = flags & MCL_ONFAULT != 0;
-        all.into_iter().try_for_each(|pages| {
+        all.into_iter().try_for_each(|(pages, kind)| {
+            let on_fault = flags & MCL_ONFAULT != 0 || kind == RegionKind::Foreign;
             self.pin_and_bring_in(self.memory.address_range(pages), on_fault).map(drop)
         })
     }

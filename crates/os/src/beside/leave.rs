@@ -4,7 +4,7 @@
 use super::watch::{FIRST_THREAD, LEAVING};
 use crate::process::{program, sibling};
 use crate::units::Errno;
-use crate::{descriptors, signal};
+use crate::{descriptors, seccomp, signal};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::arch::global_asm;
 use std::os::fd::IntoRawFd;
@@ -29,7 +29,8 @@ global_asm!(
     "mov ebx, {leave_tries}",
     "xor r10d, r10d",
     "xor r8d, r8d",
-    "xor r9d, r9d",
+    // What the watcher waits on may lie in managed memory, and nobody serves a stopped call here.
+    "mov r9, {let_through}",
     "mov dword ptr [r14], 1",
     "1:",
     "mov rdi, r14",
@@ -59,6 +60,7 @@ global_asm!(
     exit_group = const libc::SYS_exit_group,
     futex = const libc::SYS_futex,
     poll = const libc::SYS_poll,
+    let_through = const seccomp::exempt(0),
     wake = const libc::FUTEX_WAKE,
     leave_tries = const LEAVE_TRIES,
 );

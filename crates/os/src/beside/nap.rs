@@ -2,7 +2,7 @@
 //! mostly ends, or executes a program, before.
 
 use super::filters::come_by;
-use super::watch::{LEAVING, LOOK_FIRST, first_thread, has_left};
+use super::watch::{LEAVING, LOOK_FIRST, first_thread, has_left, nudge};
 use crate::units::Errno;
 use rustix::thread::futex;
 use std::ffi::c_void;
@@ -77,7 +77,7 @@ pub(super) fn leaves_before(cell: &AtomicU32, program: &rustix::fd::OwnedFd) -> 
         ];
         let woken = waitv(&waits, WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
         if woken == Ok(1) {
-            let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+            nudge();
         }
         // Needed, or time is up; or the kernel has no such call.
         if cell.load(Acquire) != 1 || !matches!(woken, Ok(_) | Err(Errno::INTR | Errno::AGAIN)) {

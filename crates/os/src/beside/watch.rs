@@ -6,8 +6,8 @@
 use super::filters::come_by;
 use super::guard::end;
 use crate::process::{is_here, program};
-use crate::units::Errno;
-use crate::{confined, task, tls};
+use crate::units::{Errno, check};
+use crate::{confined, seccomp, task, tls};
 use rustix::process::Pid;
 use rustix::thread::futex;
 use std::ffi::CStr;
@@ -81,9 +81,23 @@ pub(super) fn first_thread() -> &'static AtomicU32 {
     unsafe { &*(FIRST_THREAD.load(Relaxed) as *const AtomicU32) }
 }
 
-/// Has the watcher look.
+/// Has the watcher look, and who else waits for the first thread's end.
 pub(super) fn nudge() {
-    let _ = futex::wake(first_thread(), futex::Flags::empty(), i32::MAX as u32);
+    let _ = on_first_thread(libc::FUTEX_WAKE, i32::MAX as u32, None);
+}
+
+/// futex(2) on the first thread's word. It is let through: where a thread has forked whose stack is
+/// the program's own, the word of its child lies in the window. It is not private, since the kernel
+/// wakes by the address alone.
+fn on_first_thread(
+    operation: i32,
+    value: u32,
+    time: Option<&futex::Timespec>,
+) -> Result<usize, Errno> {
+    let time = time.map_or(0, |time| std::ptr::from_ref(time) as usize);
+    let arguments = [FIRST_THREAD.load(Relaxed), operation as usize, value as usize, time, 0, 0];
+    // SAFETY: the call writes nothing, and reads a time that is borrowed for it.
+    check(unsafe { seccomp::let_through(Sysno::futex as usize, arguments) })
 }
 
 /// Returns when no thread of the program is in this address space any more.
@@ -102,11 +116,10 @@ pub(super) fn watch(program: &rustix::fd::OwnedFd) {
                 pause = (pause * 2).min(LOOK_LAST);
             }
             number => {
-                // Not private: the kernel wakes by the address alone.
-                let woken = futex::wait(word, futex::Flags::empty(), number, Some(&WATCH_EVERY));
+                let woken = on_first_thread(libc::FUTEX_WAIT, number, Some(&WATCH_EVERY));
                 if woken.is_ok() {
                     // The kernel wakes one, who may have been meant to be another.
-                    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+                    nudge();
                 }
                 if is_readable(program) || woken == Err(Errno::FAULT) && has_left(program) {
                     return;
