@@ -235,9 +235,57 @@ static void changed(void)
           "and the rest is there");
 }
 
+/* A mapping that grows down, before the program has mapped anything else: the memory that is
+   managed below it by number lies elsewhere. */
+static void above_nothing(void)
+{
+    enum { LEN = 64 * 4096 };
+    int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    char *at = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        die("mmap");
+    check(mmap(at, LEN, PROT_READ | PROT_WRITE, kind | MAP_GROWSDOWN, -1, 0) == at,
+          "MAP_GROWSDOWN as the first mapping");
+    fill(at, LEN / PAGE, 3);
+    pid_t pid = fork_flushed();
+    if (pid == 0)
+        _exit(bad_pages(at, LEN / PAGE, 3) != 0);
+    check(reap(pid) == 0, "and a child");
+    check(munmap(at, LEN) == 0, "its end");
+}
+
+/* What is unmapped of an array is a hole that the program may use again, as natively: nothing else
+   is placed there. */
+static void hole(void)
+{
+    char *at = other + MIB, *elsewhere[64];
+    check(munmap(at, MIB) == 0, "a hole in an array");
+    for (int i = 0; i < 64; i++) {
+        elsewhere[i] = mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                            -1, 0);
+        if (elsewhere[i] == MAP_FAILED)
+            die("mmap");
+        check(elsewhere[i] + 16 * PAGE <= at || elsewhere[i] >= at + MIB, "mapping %d is not there",
+              i);
+        fill(elsewhere[i], 16, 1 + i);
+    }
+    check(mmap(at, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+               -1, 0) == at && nonzero(at, MIB) == 0,
+          "it is mapped again");
+    fill(at, MIB / PAGE, 7);
+    for (int i = 0; i < 64; i++) {
+        check(bad_pages(elsewhere[i], 16, 1 + i) == 0, "mapping %d keeps what it had", i);
+        munmap(elsewhere[i], 16 * PAGE);
+    }
+    check(bad_pages(at, MIB / PAGE, 7) == 0, "and so does the array");
+    memset(at, 0, MIB);
+}
+
 int main(void)
 {
+    above_nothing();
     read_and_written();
+    hole();
     across_their_beginning();
     handed_to_calls();
     signal_stack();

@@ -93,6 +93,9 @@ impl RegionAttributes {
 pub struct RegionMap {
     regions: BTreeMap<usize, (usize, RegionAttributes)>,
     gaps: Gaps,
+    /// Where nothing is placed that may be anywhere, and the gaps of it that came to be since.
+    withheld: Range<usize>,
+    withheld_gaps: Gaps,
     mapped: usize,
     window: Range<usize>,
     /// Managed pages that are locked, and that are kept.
@@ -124,6 +127,8 @@ impl RegionMap {
         RegionMap {
             regions: BTreeMap::new(),
             gaps,
+            withheld: 0..0,
+            withheld_gaps: Gaps::none(),
             mapped: 0,
             locked: 0,
             kept: 0,
@@ -156,14 +161,23 @@ impl RegionMap {
 
     /// Whether all of `pages` is free.
     pub fn is_free(&self, pages: Range<usize>) -> bool {
-        self.gaps.contains(pages)
+        self.gaps_at(pages.start).contains(pages)
     }
 
-    /// The free pages below a page, down to the next region.
+    /// The gaps that a page may lie in.
+    fn gaps_at(&self, page: usize) -> &Gaps {
+        if self.withheld.contains(&page) { &self.withheld_gaps } else { &self.gaps }
+    }
+
+    /// The same, to be changed.
+    fn gaps_at_mut(&mut self, page: usize) -> &mut Gaps {
+        if self.withheld.contains(&page) { &mut self.withheld_gaps } else { &mut self.gaps }
+    }
+
+    /// The free pages below a page, down to the next region, or to what is withheld: to numbers
+    /// these are neighbours, to addresses they are not.
     pub fn gap_below(&self, page: usize) -> Range<usize> {
-        let start =
-            self.regions.range(..page).next_back().map_or(self.window.start, |(_, &(end, _))| end);
-        start.min(page)..page
+        self.gaps_at(page).below(page)
     }
 
     /// The parts of `pages` that are mapped, each with its region.
@@ -234,7 +248,7 @@ impl RegionMap {
     pub fn insert(&mut self, pages: Range<usize>, region: RegionAttributes) {
         assert!(!pages.is_empty());
         self.remove(pages.clone());
-        self.gaps.take(pages.clone());
+        self.gaps_at_mut(pages.start).take(pages.clone());
         self.mapped += pages.len();
         self.join(pages, region);
     }
@@ -259,10 +273,12 @@ impl RegionMap {
         self.regions.insert(pages.start, (pages.end, region));
     }
 
-    /// Keeps free pages back: nothing is placed there.
+    /// Keeps free pages back, once: nothing is placed there, also where something was unmapped
+    /// since, for which the program may have a use of its own.
     pub fn withhold(&mut self, pages: Range<usize>) {
         if !pages.is_empty() {
-            self.gaps.take(pages);
+            self.gaps.take(pages.clone());
+            self.withheld = pages;
         }
     }
 
@@ -278,7 +294,7 @@ impl RegionMap {
         for part in parts {
             self.cut(part.clone());
             self.mapped -= part.len();
-            self.gaps.give(part);
+            self.gaps_at_mut(part.start).give(part);
         }
     }
 
@@ -425,6 +441,24 @@ mod tests {
             (map.gap_below(40), map.gap_below(30), map.gap_below(25)),
             (30..40, 30..30, 25..25)
         );
+    }
+
+    #[test]
+    fn what_is_withheld_has_gaps_of_its_own() {
+        let mut map = RegionMap::new(WINDOW);
+        map.withhold(16..32);
+        map.insert_withheld(16..30, RegionAttributes::managed(Prot::READ));
+        map.remove(20..24);
+        assert!(map.is_free(20..24) && !map.is_free(24..26) && !map.is_free(30..32));
+        assert_eq!(map.find_gap(2, 1), Some(32), "the program has not given its array up");
+        assert_eq!(map.gap_below(40), 32..40, "no page lies between, and another place below");
+        map.insert(20..22, RegionAttributes::foreign(Prot::READ));
+        assert!(!map.is_free(20..24) && map.is_free(22..24));
+        assert_eq!(map.gap_below(24), 22..24);
+        map.remove(16..30);
+        assert!(map.is_free(16..30) && !map.is_free(16..31) && map.mapped_pages() == 0);
+        map.insert(16..30, RegionAttributes::managed(Prot::READ));
+        assert_eq!(map.mapped_pages(), 14);
     }
 
     /// The end of the window.
