@@ -196,6 +196,31 @@ static void child(void)
     check(bad_pages(array, PAGES, 1) == 0, "its parent keeps what it had");
 }
 
+/* A file in the midst of other memory moves onto a part of an array, which is memory again
+   later. */
+static void file_onto(void)
+{
+    int kind = MAP_PRIVATE | MAP_FIXED;
+    FILE *file = tmpfile();
+    char *from = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *to = other + 2 * MIB;
+    if (!file || ftruncate(fileno(file), MIB) != 0 || pwrite(fileno(file), "file", 4, 0) != 4)
+        die("tmpfile");
+    check(mmap(from, MIB, PROT_READ | PROT_WRITE, kind, fileno(file), 0) == from, "a file");
+    fill(to, MIB / PAGE, 9);
+    check(mremap(from, MIB, MIB, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to
+              && memcmp(to, "file", 4) == 0 && nonzero(to + PAGE, MIB - PAGE) == 0,
+          "moved onto an array");
+    pid_t pid = fork_flushed();
+    if (pid == 0)
+        _exit(memcmp(to, "file", 4) != 0);
+    check(reap(pid) == 0, "a child has it too");
+    check(mmap(to, MIB, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0) == to
+              && nonzero(to, MIB) == 0,
+          "and memory again, of zeros");
+    fclose(file);
+}
+
 static void changed(void)
 {
     char *part = array + 8 * MIB, *moved;
@@ -292,6 +317,7 @@ int main(void)
     coroutine();
     threads_and_locks();
     child();
+    file_onto();
     changed();
     return finish();
 }

@@ -67,6 +67,11 @@ impl Places {
         std::iter::once(start..self.window.end).chain(annexes)
     }
 
+    /// Whether some of a range lies in the window or in an annex.
+    pub fn reach_into(&self, range: Range<usize>) -> bool {
+        self.all().any(|place| place.start < range.end && range.start < place.end)
+    }
+
     /// The numbers that annexes take, from the first on, with what lies between them.
     pub fn annexed(&self) -> Range<usize> {
         RESERVED_PAGES..self.first
@@ -194,5 +199,9 @@ mod tests {
         assert_eq!(places.pages(ONE.start - PAGE_SIZE..ONE.end), None);
         assert_eq!(places.around(OTHER.start + 1), OTHER);
         assert_eq!(places.around(0), WINDOW);
+        let beside = ONE.end..ONE.end + PAGE_SIZE;
+        let across = ONE.end - 1..ONE.end + 1;
+        assert!(places.reach_into(OTHER) && places.reach_into(across));
+        assert!(places.reach_into(0..usize::MAX) && !places.reach_into(beside));
     }
 }
