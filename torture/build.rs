@@ -13,7 +13,7 @@ fn main() {
     let status = Command::new(&compiler)
         .args(["-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-pthread", "-o"])
         .arg(&load)
-        .args(["load/load.c", "load/work.c"])
+        .args(["load/load.c", "load/places.c", "load/work.c"])
         .status()
         .unwrap_or_else(|error| panic!("{}: {error}", compiler.display()));
     assert!(status.success(), "{} cannot compile the load", compiler.display());

@@ -196,6 +196,31 @@ static void child(void)
     check(bad_pages(array, PAGES, 1) == 0, "its parent keeps what it had");
 }
 
+/* A file in the midst of other memory moves onto a part of an array, which is memory again
+   later. */
+static void file_onto(void)
+{
+    int kind = MAP_PRIVATE | MAP_FIXED;
+    FILE *file = tmpfile();
+    char *from = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *to = other + 2 * MIB;
+    if (!file || ftruncate(fileno(file), MIB) != 0 || pwrite(fileno(file), "file", 4, 0) != 4)
+        die("tmpfile");
+    check(mmap(from, MIB, PROT_READ | PROT_WRITE, kind, fileno(file), 0) == from, "a file");
+    fill(to, MIB / PAGE, 9);
+    check(mremap(from, MIB, MIB, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to
+              && memcmp(to, "file", 4) == 0 && nonzero(to + PAGE, MIB - PAGE) == 0,
+          "moved onto an array");
+    pid_t pid = fork_flushed();
+    if (pid == 0)
+        _exit(memcmp(to, "file", 4) != 0);
+    check(reap(pid) == 0, "a child has it too");
+    check(mmap(to, MIB, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0) == to
+              && nonzero(to, MIB) == 0,
+          "and memory again, of zeros");
+    fclose(file);
+}
+
 static void changed(void)
 {
     char *part = array + 8 * MIB, *moved;
@@ -235,15 +260,64 @@ static void changed(void)
           "and the rest is there");
 }
 
+/* A mapping that grows down, before the program has mapped anything else: the memory that is
+   managed below it by number lies elsewhere. */
+static void above_nothing(void)
+{
+    enum { LEN = 64 * 4096 };
+    int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    char *at = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        die("mmap");
+    check(mmap(at, LEN, PROT_READ | PROT_WRITE, kind | MAP_GROWSDOWN, -1, 0) == at,
+          "MAP_GROWSDOWN as the first mapping");
+    fill(at, LEN / PAGE, 3);
+    pid_t pid = fork_flushed();
+    if (pid == 0)
+        _exit(bad_pages(at, LEN / PAGE, 3) != 0);
+    check(reap(pid) == 0, "and a child");
+    check(munmap(at, LEN) == 0, "its end");
+}
+
+/* What is unmapped of an array is a hole that the program may use again, as natively: nothing else
+   is placed there. */
+static void hole(void)
+{
+    char *at = other + MIB, *elsewhere[64];
+    check(munmap(at, MIB) == 0, "a hole in an array");
+    for (int i = 0; i < 64; i++) {
+        elsewhere[i] = mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                            -1, 0);
+        if (elsewhere[i] == MAP_FAILED)
+            die("mmap");
+        check(elsewhere[i] + 16 * PAGE <= at || elsewhere[i] >= at + MIB, "mapping %d is not there",
+              i);
+        fill(elsewhere[i], 16, 1 + i);
+    }
+    check(mmap(at, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+               -1, 0) == at && nonzero(at, MIB) == 0,
+          "it is mapped again");
+    fill(at, MIB / PAGE, 7);
+    for (int i = 0; i < 64; i++) {
+        check(bad_pages(elsewhere[i], 16, 1 + i) == 0, "mapping %d keeps what it had", i);
+        munmap(elsewhere[i], 16 * PAGE);
+    }
+    check(bad_pages(at, MIB / PAGE, 7) == 0, "and so does the array");
+    memset(at, 0, MIB);
+}
+
 int main(void)
 {
+    above_nothing();
     read_and_written();
+    hole();
     across_their_beginning();
     handed_to_calls();
     signal_stack();
     coroutine();
     threads_and_locks();
     child();
+    file_onto();
     changed();
     return finish();
 }

@@ -13,37 +13,10 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-#define REGIONS 6
-#define FILE_PAGES 32
 /* Times that a worker does something before it ends by itself, and another takes its place. */
 #define LIFE 3000
 
 const char *load_program, *load_table;
-
-struct region {
-    char *at;
-    size_t pages;
-    uint64_t *tags; /* of each page; 0 for zeros */
-};
-
-/* A thread of a worker. */
-struct worker {
-    const struct plan *plan;
-    struct region regions[REGIONS];
-    size_t pages, most; /* that it has, and may have */
-    uint64_t random, next_tag;
-};
-
-static uint64_t draw(struct worker *w, uint64_t below)
-{
-    w->random = mix(w->random);
-    return below ? w->random % below : 0;
-}
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- Regions ---- */
 
@@ -52,8 +25,15 @@ static void check(const struct region *r, size_t page)
     size_t i = bad_word(r->at + page * PAGE, r->tags[page]);
     if (i < WORDS) {
         uint64_t found = ((uint64_t *)(r->at + page * PAGE))[i];
-        wrong("page %zu of %zu, word %zu: found %#llx, not %#llx", page, r->pages, i,
-              (unsigned long long)found, (unsigned long long)page_word(r->tags[page], i));
+        wrong("page %zu of %zu %s, word %zu: found %#llx, not %#llx", page, r->pages,
+              PLACE_NAMES[r->place], i, (unsigned long long)found,
+              (unsigned long long)page_word(r->tags[page], i));
+    }
+    if (r->access & PROT_EXEC && r->tags[page] & RUNS) {
+        uint32_t (*function)(void);
+        memcpy(&function, &(char *){r->at + page * PAGE}, sizeof function);
+        if (function() != answer(r->tags[page]))
+            wrong("page %zu of %zu is executed, and another answers", page, r->pages);
     }
 }
 
@@ -65,7 +45,7 @@ static void check_run(const struct region *r, size_t from, size_t count)
 
 static void renew(struct worker *w, struct region *r, size_t page)
 {
-    r->tags[page] = ++w->next_tag;
+    r->tags[page] = ++w->next_tag | (r->place == CODE ? RUNS : 0);
     fill_page(r->at + page * PAGE, r->tags[page]);
 }
 
@@ -79,27 +59,6 @@ static struct region *some(struct worker *w, size_t *from, size_t *count, size_t
     *from = draw(w, r->pages);
     *count = 1 + draw(w, least(most, r->pages - *from));
     return r;
-}
-
-static void make_region(struct worker *w, struct region *r, size_t pages)
-{
-    int kind = MAP_PRIVATE | MAP_ANONYMOUS;
-    void *at = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, kind, -1, 0);
-    if (at == MAP_FAILED)
-        die("mmap");
-    *r = (struct region){at, pages, calloc(pages, sizeof *r->tags)};
-    if (!r->tags)
-        die("calloc");
-    w->pages += pages;
-}
-
-static void drop_region(struct worker *w, struct region *r)
-{
-    if (munmap(r->at, r->pages * PAGE))
-        die("munmap");
-    free(r->tags);
-    w->pages -= r->pages;
-    r->at = NULL;
 }
 
 /* ---- What is done ---- */
@@ -117,15 +76,31 @@ static void touch(struct worker *w)
 static void map(struct worker *w)
 {
     struct region *r = &w->regions[1 + draw(w, REGIONS - 1)];
-    size_t pages = 1 + draw(w, w->most / 2);
+    enum place place = some_place(w);
+    size_t pages = 1 + draw(w, most_pages(w, place));
     if (r->at && draw(w, 3) == 0) {
         check_run(r, 0, r->pages);
         drop_region(w, r);
     } else if (!r->at && w->pages + pages <= w->most) {
-        make_region(w, r, pages);
-        for (size_t page = 0; page < pages; page += 1 + draw(w, 3))
+        make_region(w, r, place, pages);
+        for (size_t page = 0; page < r->pages; page += 1 + draw(w, 3))
             renew(w, r, page);
     }
+}
+
+/* How many pages a region gets; none where it may not be moved. */
+static size_t new_size(struct worker *w, const struct region *r)
+{
+    size_t pages = 1 + draw(w, 2 * r->pages);
+    switch (r->place) {
+    case BLOCK: /* it is malloc's */
+    case DOWNWARDS: return 0;
+    case CHOSEN:
+    case COPIED: pages = least(pages, most_pages(w, r->place)); break;
+    case DATA_END: pages = least(pages, r->pages); break;
+    default: break;
+    }
+    return w->pages - r->pages + pages > w->most ? r->pages : pages;
 }
 
 /* Resizes and moves, also onto addresses that were something else. */
@@ -133,9 +108,9 @@ static void remap(struct worker *w)
 {
     size_t from, count;
     struct region *r = some(w, &from, &count, 1);
-    size_t pages = 1 + draw(w, 2 * r->pages);
-    if (w->pages - r->pages + pages > w->most)
-        pages = r->pages;
+    size_t pages = new_size(w, r);
+    if (pages == 0)
+        return;
     int how = MREMAP_MAYMOVE;
     void *onto = NULL;
     if (draw(w, 2)) {
@@ -154,10 +129,13 @@ static void remap(struct worker *w)
     uint64_t *tags = calloc(pages, sizeof *tags);
     if (!tags)
         die("calloc");
-    memcpy(tags, r->tags, least(pages, r->pages) * sizeof *tags);
+    for (size_t page = 0; page < pages; page++)
+        tags[page] = page < r->pages ? r->tags[page] : dropped_tag(r, page);
     free(r->tags);
     w->pages += pages - r->pages;
-    *r = (struct region){at, pages, tags};
+    note_moved(w, r, at);
+    r->pages = pages;
+    r->tags = tags;
     check(r, draw(w, pages));
     check(r, pages - 1);
 }
@@ -174,9 +152,12 @@ static void advise(struct worker *w)
     case 0:
         if (madvise(at, count * PAGE, MADV_DONTNEED))
             die("MADV_DONTNEED");
-        memset(r->tags + from, 0, count * sizeof *r->tags);
+        for (size_t page = from; page < from + count; page++)
+            r->tags[page] = dropped_tag(r, page);
         break;
     case 1:
+        if (r->place == COPIED)
+            break; /* of a file there is none */
         /* Each page has what it had, or zeros, until it is written. */
         if (madvise(at, count * PAGE, MADV_FREE))
             die("MADV_FREE");
@@ -199,13 +180,16 @@ static void protect(struct worker *w)
     struct region *r = some(w, &from, &count, 32);
     char *at = r->at + from * PAGE;
     int access = draw(w, 2) ? PROT_READ : PROT_NONE;
+    int before = r->access;
+    r->access = access;
     if (mprotect(at, count * PAGE, access))
         die("mprotect");
     if (access == PROT_READ)
         check_run(r, from, count);
     else
         usleep(draw(w, 2000));
-    if (mprotect(at, count * PAGE, PROT_READ | PROT_WRITE))
+    r->access = before;
+    if (mprotect(at, count * PAGE, r->access))
         die("mprotect");
     check_run(r, from, count);
     renew(w, r, from);
@@ -563,11 +547,20 @@ static void (*const DO[CLASSES])(struct worker *) = {
 /* How often each is done, beside the others: processes cost most. */
 static const unsigned WEIGHTS[CLASSES] = {40, 8, 6, 10, 8, 6, 8, 6, 1, 1, 1, 4, 2, 6, 1, 4, 4, 4};
 
+/* What a device or another process writes to no page table tells of, which changes how pages leave
+   from then on, for good: that comes late, unless nothing else is done. */
+static unsigned classes_now(const struct plan *plan)
+{
+    const unsigned past = 1u << DIRECT | 1u << REMOTE;
+    int has_others = (plan->classes & ~past) != 0;
+    return has_others && !table->writes_may_go_past ? plan->classes & ~past : plan->classes;
+}
+
 static enum class choose(struct worker *w)
 {
     for (;;) {
         enum class class = draw(w, CLASSES);
-        if (w->plan->classes >> class & 1 && draw(w, 40) < WEIGHTS[class])
+        if (classes_now(w->plan) >> class & 1 && draw(w, 40) < WEIGHTS[class])
             return class;
     }
 }
@@ -579,7 +572,8 @@ static void *live(void *plan_of_thread)
     w.random = w.plan->seed;
     w.next_tag = mix(w.random) >> 8;
     w.most = w.plan->pages;
-    make_region(&w, &w.regions[0], w.most / 2 + 1);
+    make_region(&w, &w.regions[0], ANYWHERE, w.most / 2 + 1);
+    find_places(&w);
     for (int time = 0; time < LIFE && !is_over(); time++) {
         enum class class = choose(&w);
         beat(class);
@@ -601,14 +595,16 @@ void work(const struct plan *plan)
     pthread_t thread[16];
     if (plan->classes >> SIGNALS & 1)
         begin_signals();
-    int count = plan->threads < 16 ? plan->threads : 16, made = 0;
-    for (; made < count; made++) {
-        of_thread[made] = *plan;
-        of_thread[made].seed = mix(plan->seed + made);
-        of_thread[made].pages = plan->pages / count;
-        if (made > 0 && pthread_create(&thread[made], NULL, live, &of_thread[made]))
-            break;
+    int count = plan->threads < 16 ? plan->threads : 16, made = 1;
+    for (int i = 0; i < count; i++) {
+        of_thread[i] = *plan;
+        of_thread[i].seed = mix(plan->seed + i);
+        of_thread[i].pages = plan->pages / count;
+        of_thread[i].number = i;
     }
+    begin_places(&of_thread[0], count);
+    while (made < count && !pthread_create(&thread[made], NULL, live, &of_thread[made]))
+        made++;
     live(&of_thread[0]);
     while (--made > 0)
         pthread_join(thread[made], NULL);

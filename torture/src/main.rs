@@ -35,12 +35,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// every finding reproduces each time: a shorter command is tried several times before it is taken
 /// to find nothing.
 ///
+/// The pages lie in every kind of memory: mappings by themselves, beside others and in
+/// reservations, large arrays, the heap, what brk gives, /dev/zero, code that is executed, copies
+/// of files, what grows down, and addresses of the program's choice.
+///
 /// What the load does: touch, map, mremap, advise, protect, lock, files, direct (O_DIRECT), remote
 /// (process_vm_readv and process_vm_writev), fork, exec, signals, threads, heap, slay (children of
 /// forks are killed). What happens to it: kill (SIGKILL), stop (SIGSTOP), budget, devices (swapon
 /// and swapoff), full (no disk has room for up to 2 s), writes (a device whose writes fail), errors
 /// (a device loses its pages). Only where asked for: break, hang and leak, which are findings of
 /// the load itself.
+///
+/// Direct and remote come in the second half: pages leave in fewer ways from then on.
 ///
 /// The machine's time is not set: nothing of the engine goes by the time of day, as `make tidy`
 /// checks.

@@ -10,9 +10,10 @@ const SLOTS: usize = 512;
 const SLOT_BYTES: usize = 16;
 const STOP: usize = 0;
 const PAGES_MAY_BE_LOST: usize = 8;
-const KILLED: usize = 12;
-const LOST: usize = 16;
-const FINDING: std::ops::Range<usize> = 20..512;
+const WRITES_MAY_GO_PAST: usize = 12;
+const KILLED: usize = 16;
+const LOST: usize = 20;
+const FINDING: std::ops::Range<usize> = 24..512;
 
 /// The table.
 #[derive(Debug)]
@@ -54,6 +55,11 @@ impl Table {
     /// From now on it is nobody's fault that a page cannot be read.
     pub fn allow_lost_pages(&self) {
         self.set(PAGES_MAY_BE_LOST);
+    }
+
+    /// From now on memory may be written past the page tables.
+    pub fn allow_writes_past(&self) {
+        self.set(WRITES_MAY_GO_PAST);
     }
 
     /// Processes that were killed, and those that ended because a page was lost.

@@ -29,6 +29,9 @@ pub enum Bug {
     NotSettled,
     /// The same, when pages are moved.
     MovedUnsettled,
+    /// Pages whose numbers are near are taken to have one range of addresses, in whatever places
+    /// they lie.
+    OneRangeAssumed,
 
     // ---- Slots, and the compressed tier ----
     /// A slot that is given back keeps its entry of the tier, for the next store to replace: one

@@ -13,6 +13,7 @@
 //! [`SimulatedTables`]: overspill_os::backing::simulated::SimulatedTables
 
 mod calls;
+mod places;
 mod swapoff;
 mod tiers;
 mod words;

@@ -6,6 +6,7 @@
 //! ranges and extents of pages knows nothing of annexes, and only this tells addresses by numbers.
 
 use super::extent::EXTENT_PAGES;
+use crate::base::seeded::{Bug, is_seeded};
 use crate::units::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use std::ops::Range;
 
@@ -83,6 +84,11 @@ impl Places {
         std::iter::once(start..self.window.end).chain(annexes)
     }
 
+    /// Whether some of a range lies in the window or in an annex.
+    pub fn reach_into(&self, range: Range<usize>) -> bool {
+        self.all().any(|place| place.start < range.end && range.start < place.end)
+    }
+
     /// The numbers that annexes take, from the first on, with what lies between them.
     pub fn annexed(&self) -> Range<usize> {
         RESERVED_PAGES..self.first
@@ -115,7 +121,7 @@ impl Places {
     /// and of what follows it are near, and their addresses are not.
     pub fn is_one_range(&self, one: PageIndex, other: PageIndex) -> bool {
         let distance = self.address(other).wrapping_sub(self.address(one));
-        distance == other.0.wrapping_sub(one.0) << PAGE_SHIFT
+        is_seeded(Bug::OneRangeAssumed) || distance == other.0.wrapping_sub(one.0) << PAGE_SHIFT
     }
 
     /// The addresses that lie together with one: its annex, or the window.
@@ -221,5 +227,9 @@ mod tests {
         assert_eq!(places.pages(ONE.start - PAGE_SIZE..ONE.end), None);
         assert_eq!(places.around(OTHER.start + 1), OTHER);
         assert_eq!(places.around(0), WINDOW);
+        let beside = ONE.end..ONE.end + PAGE_SIZE;
+        let across = ONE.end - 1..ONE.end + 1;
+        assert!(places.reach_into(OTHER) && places.reach_into(across));
+        assert!(places.reach_into(0..usize::MAX) && !places.reach_into(beside));
     }
 }

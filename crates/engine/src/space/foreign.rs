@@ -307,7 +307,7 @@ impl<B: Backing> Space<B> {
     }
 
     /// mremap of a whole region that is not managed; the new place lies in the window too, unless
-    /// the program says otherwise.
+    /// the program says otherwise: then elsewhere, or in an annex.
     pub(super) fn remap_foreign(
         &self,
         mut regions: RankedGuard<'_, RegionMap>,
@@ -317,7 +317,7 @@ impl<B: Backing> Space<B> {
         flags: u32,
         new_at: usize,
     ) -> Result<usize, Errno> {
-        let (window, count) = (self.memory.places.window(), new_len.div_ceil(PAGE_SIZE));
+        let count = new_len.div_ceil(PAGE_SIZE);
         // 1. It grows where it is, or where to?
         let tail = old.end..old.start + count;
         if flags & (FIXED | DONTUNMAP) == 0
@@ -331,7 +331,7 @@ impl<B: Backing> Space<B> {
                 return Err(Errno::NOMEM);
             }
             Some(self.place(&regions, count, Some(new_at)).ok_or(Errno::NOMEM)?)
-        } else if new_at.saturating_add(new_len) <= window.start || new_at >= window.end {
+        } else if !self.memory.places.reach_into(new_at..new_at.saturating_add(new_len)) {
             None
         } else {
             let new = self.pages(new_at..new_at.checked_add(new_len).ok_or(Errno::INVAL)?)?;

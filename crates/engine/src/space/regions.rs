@@ -93,12 +93,14 @@ impl RegionAttributes {
 pub struct RegionMap {
     regions: BTreeMap<usize, (usize, RegionAttributes)>,
     gaps: Gaps,
-    /// Pages that nothing is placed in but by [`RegionMap::find_low`], and the gaps between theirs.
-    low: Option<(Range<usize>, Gaps)>,
+    /// Where nothing is placed that may be anywhere, and the gaps of it that came to be since.
+    withheld: Range<usize>,
+    withheld_gaps: Gaps,
+    /// What of that is free for who asks for it, and its gaps.
+    low: Range<usize>,
+    low_gaps: Gaps,
     mapped: usize,
     window: Range<usize>,
-    /// The end of those that are kept back.
-    withheld_end: usize,
     /// Managed pages that are locked, and that are kept.
     locked: usize,
     kept: usize,
@@ -128,12 +130,14 @@ impl RegionMap {
         RegionMap {
             regions: BTreeMap::new(),
             gaps,
-            low: None,
+            withheld: 0..0,
+            withheld_gaps: Gaps::none(),
+            low: 0..0,
+            low_gaps: Gaps::none(),
             mapped: 0,
             locked: 0,
             kept: 0,
             dump_end: pages.end,
-            withheld_end: pages.start,
             window: pages,
             held: Vec::new(),
         }
@@ -162,31 +166,36 @@ impl RegionMap {
 
     /// The same among the low pages.
     pub fn find_low(&self, pages: usize) -> Option<usize> {
-        self.low.as_ref()?.1.find(pages, 1)
+        self.low_gaps.find(pages, 1)
     }
 
     /// Whether all of `pages` is free.
     pub fn is_free(&self, pages: Range<usize>) -> bool {
-        match &self.low {
-            Some((low, gaps)) if low.contains(&pages.start) => gaps.contains(pages),
-            _ => self.gaps.contains(pages),
+        self.gaps_at(pages.start).contains(pages)
+    }
+
+    /// The gaps that a page may lie in.
+    fn gaps_at(&self, page: usize) -> &Gaps {
+        match page {
+            page if self.low.contains(&page) => &self.low_gaps,
+            page if self.withheld.contains(&page) => &self.withheld_gaps,
+            _ => &self.gaps,
         }
     }
 
-    /// The gaps that some pages are among.
-    fn gaps_of(&mut self, pages: &Range<usize>) -> &mut Gaps {
-        match &mut self.low {
-            Some((low, gaps)) if low.contains(&pages.start) => gaps,
+    /// The same, to be changed.
+    fn gaps_at_mut(&mut self, page: usize) -> &mut Gaps {
+        match page {
+            page if self.low.contains(&page) => &mut self.low_gaps,
+            page if self.withheld.contains(&page) => &mut self.withheld_gaps,
             _ => &mut self.gaps,
         }
     }
 
-    /// The free pages below a page, down to the next region.
+    /// The free pages below a page, down to the next region, or to what is withheld: to numbers
+    /// these are neighbours, to addresses they are not.
     pub fn gap_below(&self, page: usize) -> Range<usize> {
-        let start =
-            self.regions.range(..page).next_back().map_or(self.window.start, |(_, &(end, _))| end);
-        let inside = if page < self.withheld_end { start } else { start.max(self.withheld_end) };
-        inside.min(page)..page
+        self.gaps_at(page).below(page)
     }
 
     /// The parts of `pages` that are mapped, each with its region.
@@ -257,7 +266,7 @@ impl RegionMap {
     pub fn insert(&mut self, pages: Range<usize>, region: RegionAttributes) {
         assert!(!pages.is_empty());
         self.remove(pages.clone());
-        self.gaps_of(&pages).take(pages.clone());
+        self.gaps_at_mut(pages.start).take(pages.clone());
         self.mapped += pages.len();
         self.join(pages, region);
     }
@@ -282,13 +291,17 @@ impl RegionMap {
         self.regions.insert(pages.start, (pages.end, region));
     }
 
-    /// Keeps the first pages back: nothing is placed there. The last of them may be `low` ones,
-    /// that are free for who asks for these.
+    /// Keeps free pages back, once: nothing is placed there, also where something was unmapped
+    /// since, for which the program may have a use of its own. `low` ones of them are free, for who
+    /// asks for these.
     pub fn withhold(&mut self, pages: Range<usize>, low: Option<Range<usize>>) {
-        self.low = low.map(|low| (low.clone(), Gaps::new(low)));
         if !pages.is_empty() {
-            self.withheld_end = pages.end;
-            self.gaps.take(pages);
+            self.gaps.take(pages.clone());
+            self.withheld = pages;
+        }
+        if let Some(low) = low {
+            self.low_gaps = Gaps::new(low.clone());
+            self.low = low;
         }
     }
 
@@ -304,7 +317,7 @@ impl RegionMap {
         for part in parts {
             self.cut(part.clone());
             self.mapped -= part.len();
-            self.gaps_of(&part).give(part);
+            self.gaps_at_mut(part.start).give(part);
         }
     }
 
@@ -372,8 +385,8 @@ impl RegionMap {
     /// size.
     pub fn limit_dump(&mut self) -> Option<DumpChange> {
         let last = self.regions.last_key_value().map_or(self.window.start, |(_, &(end, _))| end);
-        // What was kept back lies elsewhere.
-        let last = last.max(self.withheld_end);
+        // What is withheld lies elsewhere.
+        let last = last.max(self.withheld.end);
         let end = last.next_multiple_of(DUMP_STEP).min(self.window.end);
         let before = self.dump_end;
         if end <= before && before - end <= DUMP_STEP {
@@ -456,6 +469,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_withheld_has_gaps_of_its_own() {
+        let mut map = RegionMap::new(WINDOW);
+        map.withhold(16..32, None);
+        map.insert_withheld(16..30, RegionAttributes::managed(Prot::READ));
+        map.remove(20..24);
+        assert!(map.is_free(20..24) && !map.is_free(24..26) && !map.is_free(30..32));
+        assert_eq!(map.find_gap(2, 1), Some(32), "the program has not given its array up");
+        assert_eq!(map.gap_below(40), 32..40, "no page lies between, and another place below");
+        map.insert(20..22, RegionAttributes::foreign(Prot::READ));
+        assert!(!map.is_free(20..24) && map.is_free(22..24));
+        assert_eq!(map.gap_below(24), 22..24);
+        map.remove(16..30);
+        assert!(map.is_free(16..30) && !map.is_free(16..31) && map.mapped_pages() == 0);
+        map.insert(16..30, RegionAttributes::managed(Prot::READ));
+        assert_eq!(map.mapped_pages(), 14);
+    }
+
+    #[test]
     fn low_pages_are_for_who_asks_for_them() {
         let (region, window) = (RegionAttributes::managed(Prot::NONE), 512..10 * DUMP_STEP);
         let mut map = RegionMap::new(window.clone());
@@ -467,10 +498,9 @@ mod tests {
         map.remove(1200..1300);
         assert_eq!((map.find_low(100), map.mapped_pages()), (Some(1200), 800));
         assert!(map.is_free(1250..1300) && map.find_gap(1, 1) == Some(DUMP_STEP + 600));
-        // What core dumps leave out, and what a stack may grow into, lies in the window alone.
+        // What core dumps leave out lies in the window alone.
         let dumped = map.limit_dump().map(|change| change.pages);
         assert_eq!(dumped, Some(2 * DUMP_STEP..window.end));
-        assert_eq!(map.gap_below(DUMP_STEP + 700), DUMP_STEP + 600..DUMP_STEP + 700);
         map.remove(window.clone());
         assert_eq!(map.find_low(1000), Some(1000));
     }

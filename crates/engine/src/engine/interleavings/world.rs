@@ -6,17 +6,18 @@ use crate::config::{Config, Delivery, SwapList};
 use crate::control::swapoff::{Evacuated, SwapoffError};
 use crate::engine::Engine;
 use crate::frame::{Mobility, Need};
+use crate::memory::extent::EXTENT_PAGES;
 use crate::memory::{Memory, MemorySettings};
 use crate::reclaim::{EvictTo, Reclaimer};
 use crate::space::MapFlags;
 use crate::stats::Stats;
 use crate::swap::batch::Batch;
-use crate::units::{Bytes, FrameId, PAGE_SHIFT, PageIndex};
+use crate::units::{Bytes, FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::backing::Backing;
 use overspill_os::backing::simulated::{Content, Hold, Missing, SimulatedTables};
 use overspill_os::signal::Outcome;
 use overspill_os::uffd::FaultEvent;
-use overspill_os::vm::{Prot, advice};
+use overspill_os::vm::{self, Prot, advice};
 use shuttle::rand::{Rng, thread_rng};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -26,8 +27,8 @@ use std::sync::{Arc, Mutex};
 /// schedule leaves of it is empty, and the next begins with that.
 pub struct World {
     pub engine: Arc<Engine<SimulatedTables>>,
-    /// The first page, and how many.
-    first: PageIndex,
+    /// The numbers of its pages, in each place a range; and how many pages there are.
+    places: Vec<Range<usize>>,
     pages: usize,
     /// What is stored next: no two numbers are the same.
     next: AtomicU32,
@@ -46,9 +47,27 @@ impl World {
 
     /// The same with another delivery of faults.
     pub fn with_delivery(delivery: Delivery, pages: usize, settings: &str, swap: &str) -> World {
+        World::over(delivery, &[], pages, settings, swap)
+    }
+
+    /// So many pages in each of several places: the last of arrays of the program's, and the first
+    /// of the window. Their numbers are near, their addresses are not.
+    pub fn in_places(annexed: &[usize], pages: usize, settings: &str, swap: &str) -> World {
+        World::over(Delivery::Signal, annexed, pages, settings, swap)
+    }
+
+    fn over(
+        delivery: Delivery,
+        annexed: &[usize],
+        pages: usize,
+        settings: &str,
+        swap: &str,
+    ) -> World {
         let mut config = Config {
             memory: Config::MEMORY_MIN,
-            window: Some(Bytes(4 << 20)),
+            // An array takes the numbers of an extent.
+            window: Some(Bytes((4 + 2 * annexed.len() as u64) << 20)),
+            annexes: annexed.iter().map(|_| an_array()).collect(),
             delivery,
             ..Config::default()
         };
@@ -67,24 +86,43 @@ impl World {
         let engine = Engine::over(config, stats, memory).unwrap();
         let map =
             engine.space.map(None, pages << PAGE_SHIFT, Prot::READ_WRITE, MapFlags::default());
-        let first = engine.memory.places.page(map.unwrap()).unwrap();
+        let first = engine.memory.places.page(map.unwrap()).unwrap().0;
+        let arrays = engine.memory.places.annexes().iter().zip(annexed);
+        let mut places: Vec<_> =
+            arrays.map(|(annex, pages)| annex.pages.end - pages..annex.pages.end).collect();
+        places.push(first..first + pages);
         World {
             engine: Arc::new(engine),
-            first,
-            pages,
+            pages: places.iter().map(Range::len).sum(),
+            places,
             next: AtomicU32::new(1),
             hoarded: Mutex::default(),
             sharers: Mutex::default(),
         }
     }
 
-    fn pages(&self, pages: Range<usize>) -> Range<usize> {
-        self.first.0 + pages.start..self.first.0 + pages.end
+    /// Some of its pages, by place; those that would follow the last lie in the last place.
+    fn pages(&self, pages: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (mut left, mut parts) = (pages, Vec::new());
+        for (i, place) in self.places.iter().enumerate() {
+            let len = if i + 1 == self.places.len() { usize::MAX } else { place.len() };
+            let part = left.start.min(len)..left.end.min(len);
+            left = left.start - part.start..left.end - part.end;
+            parts.push(place.start + part.start..place.start + part.end);
+        }
+        parts.into_iter().filter(|part| !part.is_empty())
     }
 
-    /// The addresses of some of its pages.
+    /// One of its pages.
+    fn page(&self, page: usize) -> PageIndex {
+        PageIndex(self.pages(page..page + 1).next().expect("one page").start)
+    }
+
+    /// The addresses of some of its pages, which lie in one place.
     pub fn addresses(&self, pages: Range<usize>) -> Range<usize> {
-        self.engine.memory.address_range(self.pages(pages))
+        let mut parts = self.pages(pages);
+        let (Some(part), None) = (parts.next(), parts.next()) else { panic!("in one place") };
+        self.engine.memory.address_range(part)
     }
 
     fn backing(&self) -> &SimulatedTables {
@@ -148,7 +186,7 @@ impl World {
     }
 
     fn fault(&self, number: usize, write: bool, missing: Missing) {
-        let page = PageIndex(self.first.0 + number);
+        let page = self.page(number);
         if self.engine.config.delivery == Delivery::Signal {
             let served = self.engine.fault.serve_on_this_thread(page, write);
             assert_eq!(served, Outcome::Served, "a fault on page {number}");
@@ -165,7 +203,10 @@ impl World {
     /// MADV_DONTNEED.
     pub fn give_up(&self, pages: Range<usize>) {
         let _inside = self.engine.base.gates.ops.enter();
-        self.engine.space.advise(self.addresses(pages), advice::DONTNEED).unwrap();
+        for part in self.pages(pages) {
+            let addresses = self.engine.memory.address_range(part);
+            self.engine.space.advise(addresses, advice::DONTNEED).unwrap();
+        }
     }
 
     /// mlock, stores that find the page in place and writable, and munlock.
@@ -200,7 +241,7 @@ impl World {
     /// Pages from one on come in ahead of a stream, to be read or written to; or of another stream
     /// that waits.
     pub fn go_ahead(&self, page: usize, write: bool) {
-        self.engine.fault.ask_ahead_of(PageIndex(self.first.0 + page), write);
+        self.engine.fault.ask_ahead_of(self.page(page), write);
         self.engine.fault.go_ahead();
     }
 
@@ -214,13 +255,22 @@ impl World {
 
     /// The first hand sends pages out of the page tables.
     pub fn send_away(&self, pages: Range<usize>, to: EvictTo) {
-        let pages = self.pages(pages);
-        self.with_batch(|batch| self.engine.reclaim.evict_pages(batch, pages, to));
+        for part in self.pages(pages) {
+            self.with_batch(|batch| self.engine.reclaim.evict_pages(batch, part, to));
+        }
     }
 
     /// All of them, to the tiers.
     pub fn swap_out(&self) {
         self.send_away(0..self.pages, EvictTo::SwapOut);
+    }
+
+    /// Both hands go round until so many pages are free, or nothing is left. Pages of all places
+    /// leave together.
+    pub fn reclaim(&self, want: usize) {
+        self.with_batch(|batch| {
+            self.engine.reclaim.reclaim(batch, want, Reclaimer::Background);
+        });
     }
 
     /// The second hand stores the oldest pages of the swap cache.
@@ -355,10 +405,7 @@ impl World {
         let memory = &self.engine.memory;
         memory.settle_shares();
         let sharers = std::mem::take(&mut *self.sharers.lock().unwrap());
-        let marked = (0..self.pages).filter(|page| {
-            let page = PageIndex(self.first.0 + page);
-            memory.words.load(page).is_shared()
-        });
+        let marked = (0..self.pages).filter(|page| memory.words.load(self.page(*page)).is_shared());
         for page in marked {
             let address = self.addresses(page..page + 1).start;
             let stored = self.backing().store(address, 0, Content::Same);
@@ -392,4 +439,13 @@ impl World {
         self.give_up(0..self.pages);
         self.engine.check();
     }
+}
+
+/// Memory as a program has it in a large array: less than an extent, so that the numbers of the
+/// next place are near. It stays.
+fn an_array() -> Range<usize> {
+    const LEN: usize = (EXTENT_PAGES - 3) << PAGE_SHIFT;
+    let array = vm::reserve(LEN, PAGE_SIZE).map(|start| start..start + LEN).unwrap();
+    vm::protect(array.clone(), Prot::READ_WRITE).unwrap();
+    array
 }

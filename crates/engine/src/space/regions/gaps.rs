@@ -42,10 +42,14 @@ pub struct Gaps {
 }
 
 impl Gaps {
+    /// No gap.
+    pub fn none() -> Gaps {
+        Gaps { ends: BTreeMap::new(), classes: vec![BTreeSet::new(); CLASSES].into() }
+    }
+
     /// One gap.
     pub fn new(pages: Range<usize>) -> Gaps {
-        let mut gaps =
-            Gaps { ends: BTreeMap::new(), classes: vec![BTreeSet::new(); CLASSES].into() };
+        let mut gaps = Gaps::none();
         gaps.insert(pages);
         gaps
     }
@@ -64,6 +68,14 @@ impl Gaps {
     /// Whether all of `pages` is free.
     pub fn contains(&self, pages: Range<usize>) -> bool {
         self.ends.range(..=pages.start).next_back().is_some_and(|(_, &end)| pages.end <= end)
+    }
+
+    /// The free pages right below a page.
+    pub fn below(&self, page: usize) -> Range<usize> {
+        match self.ends.range(..page).next_back() {
+            Some((&start, &end)) if end >= page => start..page,
+            _ => page..page,
+        }
     }
 
     /// Takes `pages`, all of them free.
