@@ -87,6 +87,17 @@ pub fn beside(managed: &[Range<usize>]) -> Result<Vec<Range<usize>>, Errno> {
     Ok(beside)
 }
 
+/// Whether a range lies in one mapping that is private and of no file, and may be read and written.
+pub fn is_plain(range: &Range<usize>) -> bool {
+    let mut found = false;
+    let looked = each_line(c"/proc/self/maps", |line| {
+        found |= head(line).is_some_and(|(mapped, access, name)| {
+            mapped.start <= range.start && range.end <= mapped.end && (access, name) == ("rw-p", "")
+        });
+    });
+    found && looked.is_ok()
+}
+
 /// Calls `each` with the lines of a file of this process in /proc.
 fn each_line(path: &CStr, mut each: impl FnMut(&str)) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;

@@ -14,7 +14,8 @@
 //! A program with a malloc of its own in its executable wakes at once: it may map memory while it
 //! holds a lock that waking would need.
 //!
-//! What it has then stays where it is, unmanaged: addresses cannot change, and a filter that an
+//! What it has then stays where it is, unmanaged, unless mremap may move it as it grows
+//! ([`has_left`]): addresses cannot change, and a filter that an
 //! ancestor has put on the process ([`overspill_os::seccomp`]) must not stop a process without a
 //! handler, so that none of it may lie in the window. It is bounded by the limit. All that comes
 //! later is managed.
@@ -226,6 +227,14 @@ pub fn note(range: Range<usize>) {
         start.store(range.start, Relaxed);
     }
     tell();
+}
+
+/// Whether a range is exactly a mapping that was counted, by now of a process with an engine.
+pub fn has_left(range: &Range<usize>) -> bool {
+    let is_it = |[start, len]: &[AtomicUsize; 2]| {
+        start.load(Relaxed) == range.start && len.load(Relaxed) == range.len()
+    };
+    !is_dormant() && MAPPED.iter().any(is_it)
 }
 
 /// A range is unmapped: what is not exactly a mapping that was counted goes on to count. Whether it

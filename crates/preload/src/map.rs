@@ -494,6 +494,9 @@ pub unsafe fn mremap(
         limits::addresses::admit(target.len().saturating_sub(range.len()))?;
         return pool::mremap(range, target.len(), flags as u32, new);
     }
+    if let Some(moved) = take_in(old, old_len, new_len, flags) {
+        return moved;
+    }
     if flags & libc::MREMAP_FIXED != 0
         && aligned(new)
         && let Some(parts) = parts(pages(new, new_len))
@@ -506,8 +509,29 @@ pub unsafe fn mremap(
     kernel()
 }
 
-/// mremap(2) in a dormant process. `None` where it has woken for it: what it has mapped before
-/// stays unmanaged, also where it grows.
+/// Moves a mapping from before the process had an engine to managed memory as it grows. `None`
+/// where it stays the kernel's.
+fn take_in(old: usize, old_len: usize, new_len: usize, flags: i32) -> Option<Result<usize, Errno>> {
+    let (before, after) = (pages(old, old_len)?, pages(0, new_len)?);
+    let grows = flags == libc::MREMAP_MAYMOVE && after.len() > before.len();
+    if !grows || !dormant::has_left(&before) || !pool::is_plain(&before) {
+        return None;
+    }
+    if let Err(errno) = limits::addresses::admit(after.len() - before.len()) {
+        return Some(Err(errno));
+    }
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let new = pool::mmap(0, after.len(), prot, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS).ok()?;
+    // SAFETY: 1. the first can be read, the second is new, and larger; 2. the mapping has moved.
+    unsafe {
+        std::ptr::copy_nonoverlapping(before.start as *const u8, new as *mut u8, before.len());
+        dormant::forget(before.clone());
+        let _ = sys::on_range(Sysno::munmap, before.start, before.len(), 0);
+    }
+    Some(Ok(new))
+}
+
+/// mremap(2) in a dormant process. `None` where it has woken for it.
 fn mremap_dormant(
     old: usize,
     old_len: usize,

@@ -352,6 +352,12 @@ fn mapped_beside() -> Result<Vec<Range<usize>>, Errno> {
     smaps::beside(&managed)
 }
 
+/// Whether a range beside what is managed lies in one private mapping of no file that may be read
+/// and written, where that can be seen.
+pub fn is_plain(range: &Range<usize>) -> bool {
+    !confined::is_confined() && with(|_| smaps::is_plain(range)).unwrap_or(false)
+}
+
 /// Bytes of address space that are neither managed nor the engine's; `None` where that cannot be
 /// seen.
 pub fn bytes_beside() -> Option<u64> {
