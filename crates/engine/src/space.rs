@@ -55,7 +55,7 @@ pub struct MapFlags {
     pub locked: bool,
     /// MAP_GROWSDOWN, of what is not managed.
     pub grows_down: bool,
-    /// MAP_32BIT, where the pool has addresses for that ([`crate::Config::low`]).
+    /// MAP_32BIT, where the pool has addresses for that ([`crate::config::Config::low`]).
     pub low: bool,
 }
 
