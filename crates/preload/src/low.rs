@@ -3,8 +3,8 @@
 //!
 //! The window lies elsewhere, so such mappings are managed in a range of their own. It is reserved
 //! when a process wakes that has asked for one: others have no use for it, and it costs a second
-//! filter ([`crate::delivery`]). What a process maps so that was awake before is not managed, nor
-//! what does not fit.
+//! filter ([`crate::delivery`]). Where a process asks for its first when it is awake already, none
+//! of them is managed; nor is what does not fit.
 
 use crate::sys;
 use overspill::config::Config;

@@ -105,6 +105,13 @@ pub fn is_on_ours(address: usize) -> bool {
     base != 0 && (low..high).contains(&address)
 }
 
+/// Whether an address lies in the block of the calling thread's stack: a handler may be about to
+/// return with a frame there.
+pub fn is_in_block(address: usize) -> bool {
+    let base = tls::signal_stack();
+    base != 0 && (base..base + MAPPED).contains(&address)
+}
+
 /// What the calling thread's stack has noted; none for a thread without one.
 fn foot() -> Option<&'static Foot> {
     let base = tls::signal_stack();

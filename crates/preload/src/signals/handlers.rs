@@ -349,7 +349,7 @@ fn is_to_move(call: &HandlerCall) -> bool {
     // SAFETY: the kernel has passed the context.
     let sp = unsafe { (*call.context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let sp = sp[libc::REG_RSP as usize] as usize;
-    altstack::is_on_ours(call.context as usize) && !altstack::is_on_ours(sp)
+    altstack::is_on_ours(call.context as usize) && !altstack::is_in_block(sp)
 }
 
 /// What is called for a signal; none for one that is ours, or comes again later.
