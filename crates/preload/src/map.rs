@@ -127,6 +127,9 @@ pub unsafe fn mmap(
     }
     // SAFETY: the caller's promise.
     let kernel = || unsafe { sys::mmap(address, len, prot, flags, fd, offset) };
+    if address == 0 && flags & libc::MAP_32BIT != 0 && dormant::concerns() {
+        low::ask();
+    }
     if dormant::concerns()
         && let Some(result) = mmap_dormant(len, prot, flags, kernel)
     {
@@ -216,9 +219,6 @@ fn mmap_dormant(
     }
     if !is_private_anonymous(prot, flags) || flags & PLACED != 0 {
         return Some(kernel());
-    }
-    if flags & libc::MAP_32BIT != 0 {
-        low::ask();
     }
     let Some(whole) = pages(0, len).map(|range| range.len()) else { return Some(kernel()) };
     if dormant::admits(whole) || dormant::is_held_up() {
