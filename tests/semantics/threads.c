@@ -91,41 +91,6 @@ static void own_stacks(void)
     check(bad == 0, "stacks of the program's own, under pressure");
 }
 
-/* Forks, and the children end: the first thread of each has this stack. */
-static void *fork_from(void *argument)
-{
-    size_t bad = 0;
-    for (int way = 0; way < 4; way++) {
-        pid_t pid = fork_flushed();
-        if (pid == 0) {
-            if (way % 2)
-                pressure(40);
-            if (way < 2)
-                pthread_exit(argument);
-            execl("/bin/true", "true", NULL);
-            _exit(1);
-        }
-        bad += reap(pid) != 0;
-    }
-    return (void *)bad;
-}
-
-static void forks_on_own_stack(void)
-{
-    const size_t size = 128 * PAGE;
-    char *stack = heap_pages(128);
-    pthread_attr_t attributes;
-    pthread_t thread;
-    void *bad;
-    pthread_attr_init(&attributes);
-    if (pthread_attr_setstack(&attributes, stack, size) != 0 ||
-        pthread_create(&thread, &attributes, fork_from, NULL) != 0)
-        die("a thread");
-    pthread_join(thread, &bad);
-    check(bad == NULL, "children of a thread with a stack of the program's own");
-    free(stack);
-}
-
 static __thread char storage[3 * 4096] = "initial";
 static __thread uint64_t counter = 41;
 static pthread_key_t key;
@@ -266,7 +231,6 @@ int main(void)
 {
     created_and_joined();
     own_stacks();
-    forks_on_own_stack();
     own_storage();
     credentials();
     endings();

@@ -245,6 +245,7 @@ signal_programs! {
     no_uring => "no_uring.c",
     older => "older.c",
     own_malloc => "own_malloc.c",
+    own_stack => "own_stack.c",
     own_userfaultfd => "own_userfaultfd.c",
     pointers => "pointers.c",
     poked => "poked.c",
