@@ -8,7 +8,7 @@
 //!
 //! Requests of engine threads and from internal sections go to the kernel as they are. A hint
 //! address is followed inside the window. Outside it is not, but for reservations of a program that
-//! insists ([`Insistence`]), and for code that is to lie near other code, which its jumps may not
+//! insists ([`insistence`]), and for code that is to lie near other code, which its jumps may not
 //! reach otherwise. MAP_POPULATE is a hint too, and ignored, since what it brings in would have to
 //! go out again.
 //!
@@ -20,11 +20,15 @@ use crate::{dormant, gate, image, limits, low, pool, sys};
 use overspill_os::seccomp::change_mappings;
 use overspill_os::{Errno, PAGE_SIZE, confined, tls, vm};
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use syscalls::{Sysno, raw_syscall};
 
 pub mod advices;
+mod insistence;
+mod remap;
 pub mod symbols;
+
+use insistence::INSISTENCE;
+pub use remap::mremap;
 
 const PROT_KNOWN: i32 = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
 /// Mappings with one of these flags are never managed.
@@ -258,49 +262,6 @@ fn is_reservation(prot: i32, flags: i32) -> bool {
     prot == libc::PROT_NONE || flags & libc::MAP_NORESERVE != 0
 }
 
-/// Whether the program wants its reservations where it says, or not at all: it has given back some
-/// that lay elsewhere, as they were, one after the other (ZGC of the JVM, whose addresses have
-/// meanings). Most who give a hint go on with what they get (V8).
-struct Insistence {
-    /// The last reservation that lies elsewhere than the hint said, 0 for none, and its length.
-    placed: AtomicUsize,
-    len: AtomicUsize,
-    /// How many were given back.
-    refused: AtomicUsize,
-}
-
-static INSISTENCE: Insistence = Insistence {
-    placed: AtomicUsize::new(0),
-    len: AtomicUsize::new(0),
-    refused: AtomicUsize::new(0),
-};
-
-impl Insistence {
-    /// So many in a row: other collectors of the JVM try up to 29 places, Go's runtime 128, and
-    /// then take any. ZGC tries 100,000 before it gives up.
-    const ENOUGH: usize = 192;
-
-    fn is_there(&self) -> bool {
-        self.refused.load(Relaxed) >= Insistence::ENOUGH
-    }
-
-    /// A reservation lies at an address that was not asked for.
-    fn note(&self, placed: usize, len: usize) {
-        self.len.store(len, Relaxed);
-        if self.placed.swap(placed, Relaxed) != 0 {
-            self.refused.store(0, Relaxed);
-        }
-    }
-
-    /// Something is given back.
-    fn unmapped(&self, address: usize, len: usize) {
-        let is_it = self.placed.load(Relaxed) == address && self.len.load(Relaxed) == len;
-        if is_it && self.placed.compare_exchange(address, 0, Relaxed, Relaxed).is_ok() {
-            self.refused.fetch_add(1, Relaxed);
-        }
-    }
-}
-
 /// A mapping at an address of which some part lies in the window.
 ///
 /// # Safety
@@ -453,104 +414,6 @@ pub unsafe fn madvise(address: usize, len: usize, advice: i32) -> Result<usize, 
         return Err(Errno::INVAL);
     }
     each(parts, |part| kernel(part.start, part.len()), |inside| pool::madvise(inside, advice))
-}
-
-/// mremap(2).
-///
-/// # Safety
-///
-/// The caller owns the range, and with MREMAP_FIXED the target too.
-pub unsafe fn mremap(
-    old: usize,
-    old_len: usize,
-    new_len: usize,
-    flags: i32,
-    new: usize,
-) -> Result<usize, Errno> {
-    // Otherwise the address is not read: it may be anything where it comes from syscall(2).
-    let new = if flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0 { new } else { 0 };
-    let arguments = [old, old_len, new_len, flags as usize, new];
-    // SAFETY: the caller's promise.
-    let kernel = || unsafe { change_mappings(Sysno::mremap, arguments) };
-    if dormant::concerns()
-        && let Some(result) = mremap_dormant(old, old_len, new_len, kernel)
-    {
-        return result;
-    }
-    if !concerns_pool() {
-        return kernel();
-    }
-    if pool::contains(old) {
-        let (Some(range), Some(target)) = (pages(old, old_len), pages(new, new_len)) else {
-            return Err(Errno::INVAL);
-        };
-        if !aligned(old) || range.is_empty() || target.is_empty() {
-            return Err(Errno::INVAL);
-        }
-        if range.end > pool::end_of(old) {
-            // Two mappings, which mremap never takes.
-            return Err(Errno::FAULT);
-        }
-        limits::addresses::admit(target.len().saturating_sub(range.len()))?;
-        return pool::mremap(range, target.len(), flags as u32, new);
-    }
-    if let Some(moved) = take_in(old, old_len, new_len, flags) {
-        return moved;
-    }
-    if flags & libc::MREMAP_FIXED != 0
-        && aligned(new)
-        && let Some(parts) = parts(pages(new, new_len))
-    {
-        // A mapping of another kind moves into the window. How it is protected the kernel knows
-        // alone: nobody is kept from it.
-        pool::surrender(parts.inside.clone(), PROT_KNOWN, libc::MAP_FIXED)?;
-        return kernel().inspect_err(|_| give_back(parts.inside));
-    }
-    kernel()
-}
-
-/// Moves a mapping from before the process had an engine to managed memory as it grows. `None`
-/// where it stays the kernel's.
-fn take_in(old: usize, old_len: usize, new_len: usize, flags: i32) -> Option<Result<usize, Errno>> {
-    let (before, after) = (pages(old, old_len)?, pages(0, new_len)?);
-    let grows = flags == libc::MREMAP_MAYMOVE && after.len() > before.len();
-    if !grows || !dormant::has_left(&before) || !pool::is_plain(&before) {
-        return None;
-    }
-    if let Err(errno) = limits::addresses::admit(after.len() - before.len()) {
-        return Some(Err(errno));
-    }
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let new = pool::mmap(0, after.len(), prot, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS).ok()?;
-    // SAFETY: 1. the first can be read, the second is new, and larger; 2. the mapping has moved.
-    unsafe {
-        std::ptr::copy_nonoverlapping(before.start as *const u8, new as *mut u8, before.len());
-        dormant::forget(before.clone());
-        let _ = sys::on_range(Sysno::munmap, before.start, before.len(), 0);
-    }
-    Some(Ok(new))
-}
-
-/// mremap(2) in a dormant process. `None` where it has woken for it.
-fn mremap_dormant(
-    old: usize,
-    old_len: usize,
-    new_len: usize,
-    kernel: impl Fn() -> Result<usize, Errno>,
-) -> Option<Result<usize, Errno>> {
-    let (Some(before), Some(after)) = (pages(old, old_len), pages(0, new_len)) else {
-        return Some(kernel());
-    };
-    if dormant::admits(after.len().saturating_sub(before.len())) || dormant::is_held_up() {
-        let moved = kernel();
-        if let Ok(start) = moved
-            && dormant::forget(before)
-        {
-            dormant::note(start..start + after.len());
-        }
-        return Some(moved);
-    }
-    (!dormant::wake()).then_some(Err(Errno::NOMEM))
 }
 
 /// Whether a range is the engine's: a program that locks all that it finds in its list of mappings
