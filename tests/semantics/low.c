@@ -116,5 +116,9 @@ int main(void)
     check(WIFEXITED(status) && WEXITSTATUS(status) == 3, "what is executed runs");
     char *hinted = mmap((void *)0x10000000, PAGE, PROT_READ | PROT_WRITE, LOW, -1, 0);
     check(hinted == (void *)0x10000000, "a hint is followed");
+    char *there = map_low(PAGE, PROT_READ | PROT_WRITE);
+    munmap(there, PAGE);
+    hinted = mmap(there, PAGE, PROT_READ | PROT_WRITE, LOW, -1, 0);
+    check(hinted == there, "to such a place as well");
     return finish();
 }

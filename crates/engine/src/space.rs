@@ -120,12 +120,16 @@ impl<B: Backing> Space<B> {
         regions: &RegionMap,
         count: usize,
         hint: Option<usize>,
+        low: bool,
     ) -> Option<Range<usize>> {
         if let Some(hint) = hint.map(|address| address & !(PAGE_SIZE - 1))
             && let Ok(hinted) = self.pages(hint..hint.checked_add(count.checked_mul(PAGE_SIZE)?)?)
             && regions.is_free(hinted.clone())
         {
             return Some(hinted);
+        }
+        if low {
+            return regions.find_low(count).map(|first| first..first + count);
         }
         let align = match count / EXTENT_PAGES {
             0 => 1,
@@ -180,11 +184,7 @@ impl<B: Backing> Space<B> {
                 self.clear_out(&mut regions, pages.clone())?;
                 pages
             }
-            None if flags.low => {
-                let first = regions.find_low(count).ok_or(Errno::NOMEM)?;
-                first..first + count
-            }
-            None => self.place(&regions, count, at).ok_or(Errno::NOMEM)?,
+            None => self.place(&regions, count, at, flags.low).ok_or(Errno::NOMEM)?,
         };
         // MCL_FUTURE locks what there is room for: a program is not denied memory for having asked
         // for too much once.

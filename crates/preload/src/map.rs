@@ -197,9 +197,11 @@ fn is_kernels(address: usize, prot: i32, flags: i32) -> bool {
     !is_private_anonymous(prot, flags) || is_not_placed || is_near_code()
 }
 
-/// Whether a mapping goes to the range for those that must lie low. A hint the kernel follows.
+/// Whether a mapping goes to the range for those that must lie low. A hint to elsewhere the kernel
+/// follows.
 fn is_low(address: usize, flags: i32) -> bool {
-    address == 0 && flags & NOT_PLACED == libc::MAP_32BIT && pool::has_low()
+    let anywhere = address == 0 || pool::contains(address);
+    anywhere && flags & NOT_PLACED == libc::MAP_32BIT && pool::has_low()
 }
 
 /// Whether a mapping may come to be memory that others share.

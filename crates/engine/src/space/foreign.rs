@@ -330,7 +330,7 @@ impl<B: Backing> Space<B> {
             if flags & MAYMOVE == 0 {
                 return Err(Errno::NOMEM);
             }
-            Some(self.place(&regions, count, Some(new_at)).ok_or(Errno::NOMEM)?)
+            Some(self.place(&regions, count, Some(new_at), false).ok_or(Errno::NOMEM)?)
         } else if !self.memory.places.reach_into(new_at..new_at.saturating_add(new_len)) {
             None
         } else {

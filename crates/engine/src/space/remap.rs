@@ -120,7 +120,7 @@ impl<B: Backing> Space<B> {
             return Err(Errno::NOMEM);
         }
         // With MREMAP_DONTUNMAP the address is a hint.
-        let new = self.place(regions, count, Some(hint)).ok_or(Errno::NOMEM)?;
+        let new = self.place(regions, count, Some(hint), false).ok_or(Errno::NOMEM)?;
         self.move_mapping(regions, old, new.clone(), keep_old)?;
         Ok(new.start)
     }
