@@ -3,6 +3,9 @@
 //!
 //! Addresses that it only takes note of, such as those of clone(2), are not among them; nor are
 //! those that a call passes inside of what it points to.
+//!
+//! What a call does not read is whatever a register holds. Calls of several commands read other
+//! arguments for each ([`BY_COMMAND`]).
 
 use libc::*;
 
@@ -14,10 +17,125 @@ type Mask = u8;
 
 const UNKNOWN: Mask = 0b11_1111;
 
-/// The addresses among the arguments of call `number`; all of them where it is not known.
+/// The addresses among the arguments of call `number`, whatever its command is; all of them where
+/// it is not known.
 pub const fn pointers(number: usize) -> Mask {
     if number < TABLE.len() { TABLE[number] } else { UNKNOWN }
 }
+
+/// The addresses among the arguments of a call.
+pub fn addresses(number: usize, arguments: &[usize; 6]) -> Mask {
+    let by_command = BY_COMMAND.iter().find(|call| call.number as usize == number);
+    let read = by_command.and_then(|call| {
+        let command = arguments[call.at] as u32;
+        call.commands.iter().find(|commands| {
+            commands.are.iter().any(|each| *each as u32 == command & !commands.flags)
+        })
+    });
+    read.map_or_else(|| pointers(number), |commands| commands.pointers)
+}
+
+/// A call that reads other arguments for each of its commands.
+#[derive(Debug)]
+pub struct ByCommand {
+    /// The call.
+    pub number: c_long,
+    /// Which argument says the command.
+    pub at: usize,
+    /// The first entry that has a command counts; the others are as the call's table says.
+    pub commands: &'static [Commands],
+}
+
+/// Commands of a call, and what they read.
+#[derive(Debug)]
+pub struct Commands {
+    /// The addresses among the arguments.
+    pub pointers: Mask,
+    /// Bits that may be set beside a command.
+    pub flags: u32,
+    /// The commands.
+    pub are: &'static [c_int],
+}
+
+const fn reading(pointers: Mask, are: &'static [c_int]) -> Commands {
+    Commands { pointers, flags: 0, are }
+}
+
+/// Commands that libc has no names for.
+const FUTEX_LOCK_PI2: c_int = 13;
+const F_SETSIG: c_int = 10;
+const F_GETSIG: c_int = 11;
+const F_DUPFD_QUERY: c_int = 1027;
+const F_CREATED_QUERY: c_int = 1028;
+const PR_SET_IO_FLUSHER: c_int = 57;
+const PR_GET_IO_FLUSHER: c_int = 58;
+const ARCH_SET_GS: c_int = 0x1001;
+const ARCH_SET_FS: c_int = 0x1002;
+
+/// The calls of several commands.
+#[rustfmt::skip]
+pub const BY_COMMAND: &[ByCommand] = &[
+    // A private futex(2) that only wakes touches no memory, its key is the address. Of the others
+    // only those that wait have a time.
+    ByCommand { number: SYS_futex, at: 1, commands: &[
+        reading(0, &[FUTEX_WAKE | FUTEX_PRIVATE_FLAG, FUTEX_WAKE_BITSET | FUTEX_PRIVATE_FLAG]),
+        Commands {
+            pointers: 0b1001,
+            flags: (FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME) as u32,
+            are: &[
+                FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_LOCK_PI2,
+            ],
+        },
+    ] },
+    ByCommand { number: SYS_fcntl, at: 1, commands: &[reading(0, &[
+        F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_SETOWN, F_GETOWN, F_SETSIG, F_GETSIG,
+        F_SETLEASE, F_GETLEASE, F_NOTIFY, F_DUPFD_QUERY, F_CREATED_QUERY, F_CANCELLK,
+        F_DUPFD_CLOEXEC, F_SETPIPE_SZ, F_GETPIPE_SZ, F_ADD_SEALS, F_GET_SEALS,
+    ])] },
+    ByCommand { number: SYS_ioctl, at: 1, commands: &[reading(0, &[
+        FIOCLEX as c_int, FIONCLEX as c_int, TIOCEXCL as c_int, TIOCNXCL as c_int,
+        TIOCSCTTY as c_int, TIOCNOTTY as c_int, TCSBRK as c_int, TCSBRKP as c_int, TCXONC as c_int,
+        TCFLSH as c_int, TIOCSBRK as c_int, TIOCCBRK as c_int,
+    ])] },
+    ByCommand { number: SYS_prctl, at: 0, commands: &[
+        reading(0, &[
+            PR_SET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_UNALIGN, PR_GET_KEEPCAPS,
+            PR_SET_KEEPCAPS, PR_SET_FPEMU, PR_SET_FPEXC, PR_GET_TIMING, PR_SET_TIMING,
+            PR_SET_ENDIAN, PR_GET_SECCOMP, PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_TSC,
+            PR_GET_SECUREBITS, PR_SET_SECUREBITS, PR_SET_TIMERSLACK, PR_GET_TIMERSLACK,
+            PR_TASK_PERF_EVENTS_DISABLE, PR_TASK_PERF_EVENTS_ENABLE, PR_MCE_KILL, PR_MCE_KILL_GET,
+            PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS, PR_SET_THP_DISABLE,
+            PR_GET_THP_DISABLE, PR_CAP_AMBIENT, PR_GET_SPECULATION_CTRL, PR_SET_SPECULATION_CTRL,
+            PR_SET_IO_FLUSHER, PR_GET_IO_FLUSHER,
+        ]),
+        reading(0b10, &[
+            PR_GET_PDEATHSIG, PR_GET_UNALIGN, PR_GET_FPEMU, PR_GET_FPEXC, PR_SET_NAME, PR_GET_NAME,
+            PR_GET_ENDIAN, PR_GET_TSC, PR_GET_CHILD_SUBREAPER, PR_GET_TID_ADDRESS,
+        ]),
+        reading(0b100, &[PR_SET_SECCOMP]),
+        // The name; the third is the range that gets it.
+        reading(0b1_0000, &[PR_SET_VMA]),
+    ] },
+    ByCommand { number: SYS_arch_prctl, at: 0, commands: &[
+        reading(0, &[ARCH_SET_GS, ARCH_SET_FS]),
+    ] },
+    ByCommand { number: SYS_mremap, at: 3, commands: &[reading(0b1, &[0, MREMAP_MAYMOVE])] },
+    ByCommand { number: SYS_epoll_ctl, at: 1, commands: &[reading(0, &[EPOLL_CTL_DEL])] },
+    ByCommand { number: SYS_semctl, at: 2, commands: &[
+        reading(0, &[IPC_RMID, SETVAL, GETVAL, GETPID, GETNCNT, GETZCNT]),
+    ] },
+    ByCommand { number: SYS_shmctl, at: 1, commands: &[
+        reading(0, &[IPC_RMID, SHM_LOCK, SHM_UNLOCK]),
+    ] },
+    ByCommand { number: SYS_msgctl, at: 1, commands: &[reading(0, &[IPC_RMID])] },
+    ByCommand { number: SYS_ptrace, at: 0, commands: &[reading(0, &[
+        PTRACE_TRACEME as c_int, PTRACE_POKETEXT as c_int, PTRACE_POKEDATA as c_int,
+        PTRACE_POKEUSER as c_int, PTRACE_CONT as c_int, PTRACE_KILL as c_int,
+        PTRACE_SINGLESTEP as c_int, PTRACE_ATTACH as c_int, PTRACE_DETACH as c_int,
+        PTRACE_SYSCALL as c_int, PTRACE_SETOPTIONS as c_int, PTRACE_SEIZE as c_int,
+        PTRACE_INTERRUPT as c_int, PTRACE_LISTEN as c_int,
+    ])] },
+];
 
 const TABLE: [Mask; LAST as usize + 1] = {
     let mut table = [UNKNOWN; LAST as usize + 1];
@@ -47,8 +165,7 @@ const SYS_LISTMOUNT: c_long = 458;
 const SYS_NEWFSTATAT: c_long = 262;
 const SYS_IO_PGETEVENTS: c_long = 333;
 
-/// Calls that change mappings. mremap's fifth argument is where it moves to, or what a register
-/// held.
+/// Calls that change mappings.
 const CHANGES: &[(Mask, &[c_long])] = &[
     (
         0b1,
@@ -99,6 +216,8 @@ const GROUPS: &[(Mask, &[c_long])] = &[
         SYS_setdomainname, SYS_delete_module, SYS_time, SYS_set_thread_area, SYS_get_thread_area,
         SYS_mq_unlink, SYS_pipe2, SYS_perf_event_open, SYS_getrandom, SYS_memfd_create, SYS_fsopen,
         SYS_landlock_create_ruleset, SYS_FUTEX_WAKE, SYS_FUTEX_REQUEUE,
+        // The second word of the commands that have two is near the first.
+        SYS_futex,
     ]),
     (0b10, &[
         SYS_read, SYS_write, SYS_fstat, SYS_pread64, SYS_pwrite64, SYS_readv, SYS_writev,
@@ -118,7 +237,7 @@ const GROUPS: &[(Mask, &[c_long])] = &[
     (0b11, &[
         SYS_stat, SYS_lstat, SYS_nanosleep, SYS_rename, SYS_link, SYS_symlink, SYS_readlink,
         SYS_gettimeofday, SYS_capget, SYS_capset, SYS_sigaltstack, SYS_utime, SYS_statfs,
-        SYS_pivot_root, SYS_settimeofday, SYS_listxattr, SYS_llistxattr, SYS_removexattr,
+        SYS_pivot_root, SYS_settimeofday, SYS_getcpu, SYS_listxattr, SYS_llistxattr, SYS_removexattr,
         SYS_lremovexattr, SYS_utimes, SYS_get_mempolicy, SYS_STATMOUNT, SYS_LISTMOUNT,
     ]),
     (0b100, &[
@@ -136,15 +255,13 @@ const GROUPS: &[(Mask, &[c_long])] = &[
     ]),
     (0b111, &[
         SYS_execve, SYS_getresuid, SYS_getresgid, SYS_rt_sigtimedwait, SYS_setxattr, SYS_lsetxattr,
-        SYS_getxattr, SYS_lgetxattr, SYS_add_key, SYS_getcpu,
+        SYS_getxattr, SYS_lgetxattr, SYS_add_key,
     ]),
     (0b1000, &[
         SYS_socketpair, SYS_setsockopt, SYS_semctl, SYS_ptrace, SYS_reboot, SYS_epoll_ctl,
         SYS_mbind, SYS_rt_tgsigqueueinfo, SYS_kexec_file_load, SYS_quotactl_fd,
     ]),
-    // futex: the second word of the calls that have two is near the first; in the others it is what
-    // a register held.
-    (0b1001, &[SYS_mq_open, SYS_futex_waitv, SYS_futex]),
+    (0b1001, &[SYS_mq_open, SYS_futex_waitv]),
     (0b1010, &[
         SYS_wait4, SYS_quotactl, SYS_semtimedop, SYS_renameat, SYS_linkat, SYS_splice,
         SYS_process_vm_readv, SYS_process_vm_writev, SYS_renameat2, SYS_copy_file_range,

@@ -59,11 +59,13 @@ pub fn program(sought: Sought<'_>) -> Vec<Instruction> {
     }
     // 4. Which arguments are sought.
     mark_arguments(sought, &mut program);
-    // 5. futex(2), whose arguments depend on what it is to do.
-    program.push(plain(op::LOAD, data::NUMBER));
-    let mut rule = futex_rule();
-    program.push(branch(op::IF_EQUAL, Sysno::futex as u32, 0, rule.len() as u8));
-    program.append(&mut rule);
+    // 5. The calls whose arguments depend on what they are to do.
+    for call in arguments::BY_COMMAND {
+        program.push(plain(op::LOAD, data::NUMBER));
+        let mut rule = command_rule(call);
+        program.push(branch(op::IF_EQUAL, call.number as u32, 0, rule.len() as u8));
+        program.append(&mut rule);
+    }
     // 6. mmap(2), which replaces what there is only if it is told to.
     program.push(plain(op::LOAD, data::NUMBER));
     program.push(branch(op::IF_EQUAL, Sysno::mmap as u32, 0, MAPPING_RULE.len() as u8));
@@ -200,42 +202,35 @@ fn mark_arguments(sought: Sought<'_>, program: &mut Vec<Instruction>) {
     }
 }
 
-/// futex(2): a private one that only wakes touches no memory, its key is the address. Most of the
-/// others have no time, and leave whatever was in the register. Those that have one go on behind
-/// the rule.
-fn futex_rule() -> Vec<Instruction> {
-    const LOCK_PI2: i32 = 13;
-    let with_time = [
-        libc::FUTEX_WAIT,
-        libc::FUTEX_LOCK_PI,
-        libc::FUTEX_WAIT_BITSET,
-        libc::FUTEX_WAIT_REQUEUE_PI,
-        LOCK_PI2,
-    ];
-    let wake = [
-        libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-        libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG,
-    ];
-    let mut rule = vec![
-        plain(op::LOAD, data::lower(1)),
-        branch(op::IF_EQUAL, wake[0] as u32, 1, 0),
-        branch(op::IF_EQUAL, wake[1] as u32, 0, 1),
-        plain(op::RETURN, RET_ALLOW),
-        plain(op::AND, !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) as u32),
-    ];
-    // Without a time only the first argument counts.
-    let without_time = [
+/// A call with one of the commands that are known is stopped if what that reads is sought; the
+/// others go on behind the rule.
+fn command_rule(call: &arguments::ByCommand) -> Vec<Instruction> {
+    let mut rule = Vec::new();
+    for commands in call.commands {
+        rule.push(plain(op::LOAD, data::lower(call.at)));
+        if commands.flags != 0 {
+            rule.push(plain(op::AND, !commands.flags));
+        }
+        for (n, command) in commands.are.iter().enumerate() {
+            // Behind the other commands, and the jump over the answer.
+            let to_answer = commands.are.len() - n;
+            rule.push(branch(op::IF_EQUAL, *command as u32, to_answer as u8, 0));
+        }
+        let answer = is_one_sought(commands.pointers);
+        rule.push(plain(op::JUMP, answer.len() as u32));
+        rule.extend(answer);
+    }
+    rule
+}
+
+/// Stops a call if one of these arguments is sought, and lets it through otherwise.
+fn is_one_sought(arguments: u8) -> [Instruction; 4] {
+    [
         plain(op::LOAD_CELL, 0),
-        branch(op::IF_SET, 1, 1, 0),
+        branch(op::IF_SET, arguments.into(), 1, 0),
         plain(op::RETURN, RET_ALLOW),
         plain(op::RETURN, RET_TRAP | MARK as u32),
-    ];
-    for (n, operation) in with_time.into_iter().enumerate() {
-        let to_end = with_time.len() - n - 1 + without_time.len();
-        rule.push(branch(op::IF_EQUAL, operation as u32, to_end as u8, 0));
-    }
-    rule.extend(without_time);
-    rule
+    ]
 }
 
 /// mmap(2): stopped with MAP_FIXED, unless it is let through. A wish for a place replaces nothing.
@@ -257,10 +252,7 @@ const fn tagged(n: usize) -> bool {
 
 fn tree(runs: &[(u32, u8)], program: &mut Vec<Instruction>) {
     if let [(_, mask)] = runs {
-        program.push(plain(op::LOAD_CELL, 0));
-        program.push(branch(op::IF_SET, (*mask).into(), 1, 0));
-        program.push(plain(op::RETURN, RET_ALLOW));
-        program.push(plain(op::RETURN, RET_TRAP | MARK as u32));
+        program.extend(is_one_sought(*mask));
         return;
     }
     let (low, high) = runs.split_at(runs.len() / 2);
@@ -324,8 +316,12 @@ mod tests {
         let mark = (EXEMPT as u64) << 32;
         let madvise = |sixth| answer(libc::SYS_madvise as u32, [INSIDE, 4096, 4, 0, 0, sixth]);
         assert_eq!([0, mark].map(madvise), [TRAP, RET_ALLOW]);
-        let mremap = |old, new| answer(libc::SYS_mremap as u32, [old, 4096, 4096, 3, new, 0]);
-        assert_eq!([mremap(INSIDE, 0), mremap(0, INSIDE), mremap(0, 0)], [TRAP, TRAP, RET_ALLOW]);
+        let mremap =
+            |old, flags, new| answer(libc::SYS_mremap as u32, [old, 4096, 4096, flags, new, 0]);
+        let moves = [mremap(INSIDE, 3, 0), mremap(0, 3, INSIDE), mremap(0, 3, 0)];
+        assert_eq!(moves, [TRAP, TRAP, RET_ALLOW]);
+        let grows = [mremap(INSIDE, 1, 0), mremap(0, 1, INSIDE), mremap(0, 0, INSIDE)];
+        assert_eq!(grows, [TRAP, RET_ALLOW, RET_ALLOW], "without MREMAP_FIXED it is not read");
         let mmap = |at, flags: i32, fd| {
             answer(libc::SYS_mmap as u32, [at, 4096, 3, flags as u64, fd, INSIDE])
         };
@@ -340,6 +336,31 @@ mod tests {
             mmap(0, fixed, nobody),
         ];
         assert_eq!(allowed, [RET_ALLOW; 4]);
+    }
+
+    proptest! {
+        /// The filter and whoever asks what a call reads say the same.
+        #[test]
+        fn commands_read_what_is_said_of_them(
+            call: prop::sample::Index,
+            entry: prop::sample::Index,
+            known: prop::sample::Index,
+            other: u32,
+            is_known: bool,
+            has_flags: bool,
+            inside in 0usize..6,
+        ) {
+            let call = call.get(arguments::BY_COMMAND);
+            let commands = entry.get(call.commands);
+            let flags = if has_flags { commands.flags } else { 0 };
+            let command = if is_known { *known.get(commands.are) as u32 | flags } else { other };
+            let mut given = [0; 6];
+            given[inside] = INSIDE;
+            given[call.at] = given[call.at] & !0xffff_ffff | u64::from(command);
+            let asked = arguments::addresses(call.number as usize, &given.map(|n| n as usize));
+            let expected = if asked & 1 << inside != 0 { TRAP } else { RET_ALLOW };
+            prop_assert_eq!(answer(call.number as u32, given), expected);
+        }
     }
 
     #[test]

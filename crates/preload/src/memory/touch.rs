@@ -145,7 +145,7 @@ const AT_ONCE: usize = 32;
 /// that is for calls that have met an absent page; so many pages behind each are.
 pub fn follow(number: i64, arguments: &[usize; 6], pages: usize) -> bool {
     let Ok(number) = usize::try_from(number) else { return false };
-    let addresses = seccomp::arguments::pointers(number);
+    let addresses = seccomp::arguments::addresses(number, arguments);
     let behind = arguments.iter().enumerate().filter(|(n, _)| addresses & 1 << n != 0);
     behind.fold(false, |found, (_, address)| follow_words(*address, 2, pages) || found)
 }

@@ -371,7 +371,7 @@ fn trapped(Call { number, arguments, around }: Call) -> usize {
 
 /// Whether the filter stops a call.
 fn is_stopped(number: usize, arguments: &[usize; 6]) -> bool {
-    let pointers = seccomp::arguments::pointers(number);
+    let pointers = seccomp::arguments::addresses(number, arguments);
     (0..6).any(|n| pointers & 1 << n != 0 && pool::contains(arguments[n]))
 }
 

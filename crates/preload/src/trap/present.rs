@@ -54,9 +54,12 @@ pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
         };
     }
     let is_first = record.tries.is_first();
+    let read = seccomp::arguments::addresses(record.number, &arguments);
+    let is_read = |(n, argument): (usize, usize)| (read & 1 << n != 0).then_some(argument);
+    let addresses = || arguments.into_iter().enumerate().filter_map(is_read);
     record.tries.touch(|pages| {
         // Also what begins before an annex and reaches into it.
-        for argument in arguments {
+        for argument in addresses() {
             let most = (pages - 1) * PAGE_SIZE;
             let is_managed = pool::contains(argument);
             let end = if is_managed { pool::end_of(argument) } else { usize::MAX };
@@ -68,7 +71,7 @@ pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
         }
     });
     // What was touched first may have made room for the rest.
-    arguments.into_iter().for_each(|argument| touch(argument, 1));
+    addresses().for_each(|argument| touch(argument, 1));
     record.finish = if record.tries.are_over() { NEVER } else { ON_FAULT };
     Next::Call(seccomp::marked(record.number, arguments))
 }
