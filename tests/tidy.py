@@ -74,7 +74,7 @@ SETTABLE_CLOCK = re.compile(
 )
 NAMED_FOR = {
     "crates/cli/src/commands/stat.rs": "the time of a sample, as it is printed",
-    "crates/os/src/seccomp/filter.rs": "a flag of the program's futexes, which is passed over",
+    "crates/os/src/seccomp/arguments.rs": "a flag of the program's futexes, which is passed over",
     "torture/src/main.rs": "a seed",
 }
 

@@ -48,28 +48,25 @@ fn memory_that_is_not_managed_counts() {
     });
 }
 
-fn has_40_mib_managed(source: &str, deliveries: &[&str]) {
+fn has_40_mib_managed(source: &str) {
     let program = SCRATCH.program(source);
     let args = ["--memory", "16M", "--", shown(&program)];
     both(source, &args, TIME_LIMIT, |fault, outcome, report| {
         assert_eq!(outcome.status, 0, "{fault}: {outcome:?}");
-        if deliveries.contains(&fault) {
-            report.check(true);
-            assert!(report.total("managed_peak_bytes") > 40 << 20, "{fault}: they are not managed");
-            let unmanaged = report.unmanaged_peak();
-            assert!(unmanaged < 8 << 20, "{fault}: {unmanaged} bytes are not managed");
-        }
+        assert!(report.total("managed_peak_bytes") > 40 << 20, "{fault}: they are not managed");
+        assert!(report.unmanaged_peak() < 8 << 20, "{fault}: {} bytes", report.unmanaged_peak());
+        report.check(true);
     });
 }
 
 #[test]
-fn mappings_below_2_gib_are_managed_by_thread() {
-    has_40_mib_managed("low.c", &["thread"]);
+fn mappings_below_2_gib_are_managed() {
+    has_40_mib_managed("low.c");
 }
 
 #[test]
 fn what_a_small_process_has_mapped_is_managed_when_it_has_grown() {
-    has_40_mib_managed("grows.c", &["thread", "signal"]);
+    has_40_mib_managed("grows.c");
 }
 
 /// What is not managed and shared since a fork is one memory: it counts once.

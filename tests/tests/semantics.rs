@@ -236,6 +236,7 @@ signal_programs! {
     keys => "keys.c",
     limits => "limits.c",
     lock => "lock.c",
+    low => "low.c",
     many_descriptors => "many_descriptors.c",
     many_maps => "many_maps.c",
     masks => "masks.c",

@@ -28,9 +28,10 @@ pub fn settle(asked: Asked) -> Result<Config, String> {
             Ok(()) => {
                 config.delivery = Delivery::Signal;
                 config.window_at = Some(window..seccomp::WINDOW.end);
-                config.low.take().into_iter().for_each(low::release);
-                if !stop_for_annexes(&config.annexes) {
+                let all: Vec<_> = config.annexes.iter().chain(&config.low).cloned().collect();
+                if !stop_for_annexes(&all) {
                     config.annexes.clear();
+                    config.low.take().into_iter().for_each(low::release);
                 }
             }
             Err(_) if or_thread || or_signals => config.delivery = Delivery::Thread,

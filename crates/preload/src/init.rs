@@ -170,7 +170,7 @@ fn start_engine(mut asked: Asked) -> Result<(), String> {
     entries::take_exit();
     rest::when_at_rest(heap::trim);
     let sparingly = asked.config.counts_mappings() || limits::addresses::are_limited();
-    if delivery::is_by_thread(&asked) && !limits::addresses::are_limited() {
+    if !limits::addresses::are_limited() {
         asked.config.low = low::reserve(&asked.config);
     }
     let config = delivery::settle(asked)?;

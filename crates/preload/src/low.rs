@@ -2,15 +2,13 @@
 //! Scheme and Racket for all that they have, Mono for its code.
 //!
 //! The window lies elsewhere, so such mappings are managed in a range of their own. It is reserved
-//! when a process wakes that has asked for one: others have no use for it. Where a process asks for
-//! its first when it is awake already, none of them is managed; nor is what does not fit.
-//!
-//! Only where a thread serves the faults. By signal, calls would be stopped for each number of 32
-//! bits that happens to lie in the range, such as what is left in a register that a call does not
-//! read: also by the C library, in the middle of a fork.
+//! when a process wakes that has asked for one: others have no use for it, and it costs a second
+//! filter ([`crate::delivery`]). Where a process asks for its first when it is awake already, none
+//! of them is managed; nor is what does not fit.
 
 use crate::sys;
 use overspill::config::Config;
+use overspill_os::seccomp;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use syscalls::Sysno;
@@ -30,7 +28,12 @@ pub fn ask() {
 pub fn reserve(config: &Config) -> Option<Range<usize>> {
     let most = config.window_bytes().0 as usize / 4;
     let sizes = SIZES.iter().filter(|size| WANTED.load(Relaxed) && **size <= most);
-    sizes.filter_map(|size| map(*size)).next()
+    let reserved = sizes.filter_map(|size| map(*size)).next()?;
+    // Whole units, so that no call is stopped for what lies beside it.
+    let inner = reserved.start.next_multiple_of(seccomp::UNIT)..reserved.end & !(seccomp::UNIT - 1);
+    release(reserved.start..inner.start);
+    release(inner.end..reserved.end);
+    Some(inner)
 }
 
 fn map(size: usize) -> Option<Range<usize>> {

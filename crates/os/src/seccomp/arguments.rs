@@ -237,8 +237,9 @@ const GROUPS: &[(Mask, &[c_long])] = &[
     (0b11, &[
         SYS_stat, SYS_lstat, SYS_nanosleep, SYS_rename, SYS_link, SYS_symlink, SYS_readlink,
         SYS_gettimeofday, SYS_capget, SYS_capset, SYS_sigaltstack, SYS_utime, SYS_statfs,
-        SYS_pivot_root, SYS_settimeofday, SYS_getcpu, SYS_listxattr, SYS_llistxattr, SYS_removexattr,
-        SYS_lremovexattr, SYS_utimes, SYS_get_mempolicy, SYS_STATMOUNT, SYS_LISTMOUNT,
+        SYS_pivot_root, SYS_settimeofday, SYS_getcpu, SYS_listxattr, SYS_llistxattr,
+        SYS_removexattr, SYS_lremovexattr, SYS_utimes, SYS_get_mempolicy, SYS_STATMOUNT,
+        SYS_LISTMOUNT,
     ]),
     (0b100, &[
         SYS_ioctl, SYS_mincore, SYS_shmctl, SYS_sendfile, SYS_fcntl, SYS_msgctl,
