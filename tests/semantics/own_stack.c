@@ -1,17 +1,23 @@
-/* Children that are forked by a thread whose stack is managed memory. */
+/* Children that are forked by a thread whose stack is managed memory; that of the first is from
+   before the process has grown. */
+#define STAY_SMALL
 #include "common.h"
 
 /* Forks, and the children end: the first thread of each has this stack. */
 static void *fork_from(void *argument)
 {
     size_t bad = 0;
-    for (int way = 0; way < 4; way++) {
+    for (int way = 0; way < 24; way++) {
         pid_t pid = fork_flushed();
         if (pid == 0) {
-            if (way % 2)
-                pressure(40);
             if (way < 2)
+                pressure(40);
+            else
+                evict_all();
+            if (way % 3 == 0)
                 pthread_exit(argument);
+            if (way % 3 == 1)
+                _exit(0);
             execl("/bin/true", "true", NULL);
             _exit(1);
         }
@@ -38,6 +44,8 @@ static void forks_on_own_stack(void)
 
 int main(void)
 {
+    forks_on_own_stack();
+    pressure(40);
     forks_on_own_stack();
     return finish();
 }

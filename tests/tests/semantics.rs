@@ -167,6 +167,7 @@ programs! {
     no_uring => "no_uring.c",
     older => "older.c",
     own_malloc => "own_malloc.c",
+    own_stack => "own_stack.c",
     own_userfaultfd => "own_userfaultfd.c",
     pointers => "pointers.c",
     poked => "poked.c",

@@ -9,26 +9,27 @@
 //! ([`overspill_os::tls`]) and the program's libraries never run on them.
 //!
 //! A stack that the program gives a thread may be managed memory. The end at which glibc keeps the
-//! thread's control block is locked in memory, because the child of a fork walks the control blocks
-//! of all threads before its engine is up, and the kernel writes there when a thread ends. In
-//! signal delivery the kernel can do neither that nor push a signal frame onto an absent page, so
-//! the whole stack is made unmanaged where it is, and every thread gets a signal stack
+//! thread's control block becomes unmanaged where it is: the child of a fork walks the control
+//! blocks of all threads before its engine is up, and the kernel writes there when it changes the
+//! thread's processor (rseq) and when the thread ends or executes, which may be when nobody is left
+//! to serve a fault. In signal delivery the kernel cannot push a signal frame onto an absent page
+//! either, so the whole stack becomes unmanaged, and every thread gets a signal stack
 //! ([`crate::signals::altstack`]).
 
 use crate::route::pages_touched;
 use crate::signals::altstack;
 use crate::sys::real;
 use crate::{dormant, heap, memory, pool};
-use overspill_os::{PAGE_SIZE, pointer, tls};
+use overspill_os::{pointer, tls};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is locked at the top of a thread's stack in thread delivery: the control block (2.3 KiB in
-/// glibc 2.36) and the static thread-local data below it (glibc reserves some 4 KiB beyond what the
-/// program's libraries need).
+/// What becomes unmanaged at the top of a thread's stack in thread delivery: the control block
+/// (2.3 KiB in glibc 2.36) and the static thread-local data below it (glibc reserves some 4 KiB
+/// beyond what the program's libraries need).
 const CONTROL_BYTES: usize = 16 << 10;
 
 /// Threads that the program has made, or tried to.
@@ -74,6 +75,9 @@ pub unsafe extern "C" fn pthread_create(
         return libc::EAGAIN;
     }
     note_made();
+    if let Some(stack) = given_stack(attributes) {
+        let _ = pool::give_up(stack);
+    }
     let _internal = tls::Internal::enter();
     let place = heap::alloc(size_of::<Started>(), align_of::<Started>()).cast::<Started>();
     if place.is_null() {
@@ -89,6 +93,21 @@ pub unsafe extern "C" fn pthread_create(
         }
         result
     }
+}
+
+/// Of a stack that attributes give, what is to be unmanaged; None where it is no managed memory.
+fn given_stack(attributes: *const libc::pthread_attr_t) -> Option<Range<usize>> {
+    let (mut start, mut len) = (std::ptr::null_mut(), 0);
+    // SAFETY: attributes of the program's, which it is about to use, and two places of ours.
+    let is_given = !attributes.is_null()
+        && unsafe { libc::pthread_attr_getstack(attributes, &mut start, &mut len) } == 0;
+    let start = start as usize;
+    if !is_given || !pool::contains(start) {
+        return None;
+    }
+    let unmanaged = if pool::signal_delivery() { len } else { len.min(CONTROL_BYTES) };
+    let pages = pages_touched(start.checked_add(len - unmanaged)?, unmanaged)?;
+    Some(pool::split(pages).inside).filter(|inside| !inside.is_empty())
 }
 
 /// What a new thread of the program runs.
@@ -188,42 +207,4 @@ thread_makers! {
         if true;
     c"getaddrinfo_a" getaddrinfo_a(mode: c_int, list: *mut c_void, count: c_int, event: *mut c_void)
         if true;
-}
-
-/// Locks in memory the managed part of a range; that it may fail (a budget too small) is no reason
-/// to refuse a stack.
-fn lock_in_memory(range: Option<Range<usize>>) {
-    let Some(range) = range else { return };
-    let inside = pool::split(range).inside;
-    if !inside.is_empty() && tls::is_program() {
-        let _ = pool::mlock(inside, false);
-    }
-}
-
-/// pthread_attr_setstack(3).
-///
-/// # Safety
-///
-/// As for pthread_attr_setstack(3).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn pthread_attr_setstack(
-    attributes: *mut libc::pthread_attr_t,
-    start: *mut c_void,
-    len: usize,
-) -> c_int {
-    type SetStack = unsafe extern "C" fn(*mut libc::pthread_attr_t, *mut c_void, usize) -> c_int;
-    // SAFETY: the caller's promise.
-    let result = unsafe { real!(c"pthread_attr_setstack" as SetStack)(attributes, start, len) };
-    if result == 0 && pool::contains(start as usize) {
-        let (start, end) = (start as usize, start as usize + len);
-        if pool::signal_delivery() && tls::is_program() {
-            let whole = start.next_multiple_of(PAGE_SIZE)..end & !(PAGE_SIZE - 1);
-            if !whole.is_empty() {
-                let _ = pool::give_up(whole);
-            }
-        }
-        let control = len.min(CONTROL_BYTES);
-        lock_in_memory(pages_touched(end - control, control));
-    }
-    result
 }
