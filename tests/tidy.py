@@ -39,9 +39,10 @@ FLOORS = {
     "crates/preload": [
         "sys", "low", "route", "code", "rewrite", "config", "own_stack", "heap", "image", "probe",
         "pool", "dormant", "remote", "memory", "limits", "data_end", "load", "userfaultfd",
-        "nested", "robust", "signals", "stubs", "trap", "calls", "streams", "sandbox", "delivery",
-        "gate", "map", "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread", "fork",
-        "syscall", "inline", "init", "lib",
+        "nested", "kernel_words", "robust", "signals", "stubs", "trap", "calls", "streams",
+        "sandbox",
+        "delivery", "gate", "map", "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread",
+        "fork", "syscall", "inline", "init", "lib",
     ],
     "crates/c": ["error", "pools", "fork", "options", "calls", "lib"],
     "crates/cli": [

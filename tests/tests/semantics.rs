@@ -190,6 +190,7 @@ programs! {
     uring => "uring.c",
     wild => "wild.c",
     without => "without.c",
+    words => "words.c",
     zero_device => "zero_device.c",
 }
 
@@ -270,6 +271,7 @@ signal_programs! {
     unread => "unread.c",
     wild => "wild.c",
     without => "without.c",
+    words => "words.c",
     zero_device => "zero_device.c",
 }
 

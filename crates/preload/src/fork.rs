@@ -39,7 +39,7 @@
 
 use crate::signals::{self, actions, altstack};
 use crate::sys::{Uncancelled, real};
-use crate::{dormant, gate, heap, own_stack, pool, stdio, sys, trap};
+use crate::{dormant, gate, heap, kernel_words, own_stack, pool, stdio, sys, trap};
 use overspill_os::lock::RawLock;
 use overspill_os::signal::Blocked;
 use overspill_os::{Errno, PAGE_SIZE, seccomp, thread, tls};
@@ -341,6 +341,7 @@ pub unsafe extern "C" fn clone(
     if !may_be_made(flags as u64) {
         return sys::to_c_int(Err(Errno::NOMEM));
     }
+    kernel_words::keep_of_clone(flags as u32 as u64, parent_tid as usize, child_tid as usize);
     let copies = flags & libc::CLONE_VM == 0;
     let (Some(run), false, true) =
         (function, stack.is_null(), pool::exists() && (copies || pool::signal_delivery()))
@@ -365,6 +366,26 @@ pub unsafe extern "C" fn clone(
         }
         return sys::to_c_int(sys::check(pid as usize));
     }
+    // SAFETY: the caller's promise.
+    unsafe {
+        clone_beside(
+            flags,
+            ChildStart { function: run, argument, stack: stack as usize, lent: 0 },
+            |start, place| real(Some(start), place, flags, place, parent_tid, tls, child_tid),
+        )
+    }
+}
+
+/// A child that shares the memory, made by `make`, which gets what it runs and where that begins.
+///
+/// # Safety
+///
+/// As for clone(2).
+unsafe fn clone_beside(
+    flags: c_int,
+    start: ChildStart,
+    make: impl FnOnce(CloneFn, *mut c_void) -> c_int,
+) -> c_int {
     if flags & (libc::CLONE_SETTLS | libc::CLONE_VFORK) == 0 {
         tls::share();
     }
@@ -374,17 +395,9 @@ pub unsafe extern "C" fn clone(
         return -1;
     };
     let place = altstack::first_stack(lent) - size_of::<ChildStart>().next_multiple_of(64);
-    // SAFETY: 1. the block is the child's; 2. as above.
-    let pid = unsafe {
-        (place as *mut ChildStart).write(ChildStart {
-            function: run,
-            argument,
-            stack: stack as usize,
-            lent,
-        });
-        let place = place as *mut c_void;
-        real(Some(child_start), place, flags, place, parent_tid, tls, child_tid)
-    };
+    // SAFETY: the block is the child's.
+    unsafe { (place as *mut ChildStart).write(ChildStart { lent, ..start }) };
+    let pid = make(child_start, place as *mut c_void);
     // The child of a vfork has ended, or executes another program.
     altstack::lent_to(lent, if flags & libc::CLONE_VFORK == 0 { pid } else { -1 });
     pid

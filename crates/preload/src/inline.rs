@@ -23,16 +23,15 @@
 
 use crate::code::SYSCALL;
 use crate::exec::tracee;
-use crate::memory::touch::{follows, touch};
+use crate::memory::touch::follows;
 use crate::memory::{self, vectors};
 use crate::rewrite::Writer;
-use crate::route::pages_touched;
 use crate::signals::registers::Registers;
 use crate::signals::{self, altstack, masks};
 use crate::sys::failure;
 use crate::{
-    credentials, dma, fds, fork, image, limits, map, pool, remote, sandbox, stubs, sys, syscall,
-    thread, trap,
+    credentials, dma, fds, fork, image, kernel_words, limits, map, remote, sandbox, stubs, sys,
+    syscall, thread, trap,
 };
 use overspill_os::foreign::{self, Beginning, Begun};
 use overspill_os::{Errno, confined, pointer, seccomp, tls};
@@ -246,8 +245,6 @@ unsafe fn call(context: &mut libc::ucontext_t, number: usize) {
                 of_c(sandbox::by_number([a, b, c], kernel))
             }
             libc::SYS_exit_group => crate::alloc::entries::exit(a as c_int),
-            libc::SYS_set_tid_address => kept_present(a, size_of::<i32>()),
-            libc::SYS_set_robust_list | libc::SYS_rseq => kept_present(a, b),
             libc::SYS_fcntl if fds::is_hidden(a as c_int) => Err(Errno::BADF),
             libc::SYS_membarrier => {
                 let kernel = || sys::to_c(sys::check(raw_syscall!(Sysno::membarrier, a, b, c)));
@@ -258,6 +255,7 @@ unsafe fn call(context: &mut libc::ucontext_t, number: usize) {
             }
             number => {
                 credentials::by_number(number, [a, b, c]);
+                kernel_words::keep_of_call(number, [a, b]);
                 own(number, arguments).unwrap_or(Err(AGAIN))
             }
         }
@@ -358,14 +356,6 @@ fn set_base(registers: &mut Registers<'_>, what: usize, value: usize) -> Result<
     }
 }
 
-/// The kernel writes there at times when nobody serves a fault: it becomes unmanaged where it is.
-fn kept_present(at: usize, len: usize) -> Result<usize, Errno> {
-    if let Some(pages) = pages_touched(at, len).filter(|_| pool::contains(at)) {
-        let _ = pool::give_up(pages);
-    }
-    Err(AGAIN)
-}
-
 /// clone(2).
 ///
 /// # Safety
@@ -387,16 +377,7 @@ unsafe fn clone(context: &mut libc::ucontext_t, arguments: [usize; 6]) -> Result
     }
     thread::note_made();
     let begun = Begun::new(altstack::lend)?;
-    if has(libc::CLONE_CHILD_CLEARTID) {
-        let _ = kept_present(child_word, size_of::<i32>());
-    }
-    for (flag, word) in
-        [(libc::CLONE_PARENT_SETTID, parent_word), (libc::CLONE_CHILD_SETTID, child_word)]
-    {
-        if has(flag) {
-            touch(word, size_of::<i32>());
-        }
-    }
+    kernel_words::keep_of_clone(flags as u64, parent_word, child_word);
     let sp = context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
     let beginning = Beginning {
         flags,

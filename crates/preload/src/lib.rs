@@ -55,6 +55,7 @@ mod heap;
 mod image;
 mod init;
 mod inline;
+mod kernel_words;
 mod limits;
 mod load;
 mod low;

@@ -7,7 +7,7 @@ use crate::memory::strings::Strings;
 use crate::memory::{self, vectors};
 use crate::signals::masks;
 use crate::sys::{check, real, to_c};
-use crate::{credentials, data_end, dma, fds, fork, limits, nested, pool, sandbox};
+use crate::{credentials, data_end, dma, fds, fork, kernel_words, limits, nested, pool, sandbox};
 use overspill_os::{Errno, seccomp, tls};
 use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -68,22 +68,13 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_getrandom => to_c(check(raw_syscall!(Sysno::getrandom, a, b, c))),
             libc::SYS_seccomp => sandbox::by_number([a, b, c], kernel),
             libc::SYS_membarrier => barrier(a as c_int, kernel),
-            libc::SYS_fork => fork::bare_fork([0; 3], kernel),
-            // With a stack of its own the child does not return from here, and with CLONE_VM it
-            // is not a copy.
-            libc::SYS_clone if a as c_int & libc::CLONE_VM == 0 && b == 0 => {
-                let flags = a & !(libc::CLONE_FILES as usize);
-                fork::bare_fork([c, d, 0], || real(number, flags, b, c, d, e, f) as isize)
+            libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => {
+                make_task(number, arguments, real, kernel)
             }
-            libc::SYS_clone3 => match copies_memory(a, b) {
-                Some(copied) => {
-                    bare_clone3(&copied, |at, len| real(number, at, len, c, d, e, f) as isize)
-                }
-                None => kernel(),
-            },
             // 3. All others.
             _ => {
                 credentials::by_number(number, [a, b, c]);
+                kernel_words::keep_of_call(number, [a, b]);
                 dma::raw_call(number, arguments, || {
                     nested::until_present(number, arguments, kernel)
                 })
@@ -185,6 +176,46 @@ unsafe fn of_programs(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<
         }
     };
     Some(result)
+}
+
+/// A call that makes a process or a thread, by `kernel` unless its arguments change.
+///
+/// # Safety
+///
+/// As for the system call.
+unsafe fn make_task(
+    number: c_long,
+    [a, b, c, d, e, f]: [usize; 6],
+    real: Syscall,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match number {
+            libc::SYS_fork => fork::bare_fork([0; 3], kernel),
+            libc::SYS_clone => {
+                kernel_words::keep_of_clone(a as u64, c, d);
+                // With a stack of its own the child does not return from here, and with CLONE_VM it
+                // is not a copy.
+                if a as c_int & libc::CLONE_VM != 0 || b != 0 {
+                    return kernel();
+                }
+                let flags = a & !(libc::CLONE_FILES as usize);
+                fork::bare_fork([c, d, 0], || real(number, flags, b, c, d, e, f) as isize)
+            }
+            _ => {
+                if let Some([flags, _, childs, parents]) = memory::read::<[u64; 4]>(a) {
+                    kernel_words::keep_of_clone(flags, parents as usize, childs as usize);
+                }
+                match copies_memory(a, b) {
+                    Some(copied) => {
+                        bare_clone3(&copied, |at, len| real(number, at, len, c, d, e, f) as isize)
+                    }
+                    None => kernel(),
+                }
+            }
+        }
+    }
 }
 
 /// A call that makes a thread, where the engine that there must be for it cannot begin.
