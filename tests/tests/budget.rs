@@ -69,6 +69,11 @@ fn what_a_small_process_has_mapped_is_managed_when_it_has_grown() {
     has_40_mib_managed("grows.c");
 }
 
+#[test]
+fn what_is_taken_of_a_terabyte_that_is_reserved_is_managed() {
+    has_40_mib_managed("terabyte.c");
+}
+
 /// What is not managed and shared since a fork is one memory: it counts once.
 #[test]
 fn memory_that_is_shared_since_a_fork_counts_once() {

@@ -86,7 +86,7 @@ impl<'a> Checked<'a> {
     ) -> Result<Checked<'a>, Failure> {
         let swap = devices(ways)?;
         let set = ways.set.join(",");
-        let mut config = Config { memory, swap: swap.clone(), ..Config::default() };
+        let mut config = Config { memory, swap: swap.clone(), ..Config::of_job() };
         config.apply_settings(&set).map_err(|bad| Failure::usage(bad.to_string()))?;
         limits::make_room(config.overhead());
         let window = limits::check_window(&config)?;

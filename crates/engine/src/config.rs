@@ -92,6 +92,8 @@ pub struct Config {
     /// Setting `window`: address space reserved for managed memory, [`Config::WINDOW_MAX`] at most;
     /// what [`Config::window_bytes`] says if there is nothing here.
     pub window: Option<Bytes>,
+    /// How much that is where addresses cost nothing.
+    pub auto_window: Bytes,
     /// Where it must begin, and end at the latest; anywhere if there is nothing here.
     pub window_at: Option<Range<usize>>,
     /// Private anonymous memory of the program's, whole pages, that is managed where it lies, with
@@ -127,6 +129,7 @@ impl Default for Config {
             keeps_incompressible: false,
             readahead_max: 8,
             window: None,
+            auto_window: Bytes(1 << 40),
             window_at: None,
             annexes: Vec::new(),
             low: None,
@@ -143,6 +146,12 @@ impl Config {
     pub const MEMORY_MAX: Bytes = MEMORY_MAX;
     /// The largest window: a page of it is told by 32 bits where there is an entry a slot.
     pub const WINDOW_MAX: Bytes = WINDOW_MAX;
+
+    /// What is not said otherwise in a process of a job, which has one pool: runtimes reserve a
+    /// little more than 1 TiB at once (Haskell's).
+    pub fn of_job() -> Config {
+        Config { auto_window: Bytes(2 << 40), ..Config::default() }
+    }
 
     /// Whether a pool can have such a budget.
     ///

@@ -330,10 +330,14 @@ impl<B: Backing> Space<B> {
         Ok(())
     }
 
-    /// Notes whether pages are mapped with access.
+    /// Notes whether pages are mapped with access. A reservation without any notes nothing: it may
+    /// be terabytes. The lock of the map is held.
     fn set_access(&self, pages: Range<usize>, on: bool) {
+        let extents = &self.memory.extents;
         for (index, part) in split(pages) {
-            self.memory.extents.set_access(&self.memory.extents.lock(index), part, on);
+            if on || extents.has_access(index) {
+                extents.set_access(&extents.lock(index), part, on);
+            }
         }
     }
 

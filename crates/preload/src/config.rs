@@ -110,7 +110,7 @@ pub fn from_variables<'a>(
     if variables.clone().any(is_off) {
         return Ok(None);
     }
-    let mut config = Config::default();
+    let mut config = Config::of_job();
     let (mut budget, mut no_swap, mut or_thread, mut strict) = (false, false, false, false);
     let mut window = seccomp::WINDOW.start;
     let mut simulated = Simulated::default();

@@ -2,9 +2,9 @@
 //! begins, and limits of address space (RLIMIT_AS) and of data (RLIMIT_DATA) are limits of what the
 //! program has itself.
 //!
-//! Of addresses an engine has a terabyte; as data the kernel counts all private memory that may be
-//! written, touched or not, which is 10 GiB of tables and of room for the heap. Under a limit below
-//! that the program would get no memory any more, not even to say so, and nor would what it
+//! Of addresses an engine has two terabytes; as data the kernel counts all private memory that may
+//! be written, touched or not, which is many GiB of tables and of room for the heap. Under a limit
+//! below that the program would get no memory any more, not even to say so, and nor would what it
 //! executes. So the kernel's limits are higher than the program's by what an engine may come to
 //! take, which is the same in all processes of a job ([`Config::overhead`]): where the program sets
 //! one, and where `overspill run` begins. The program is told the kernel's less that. How much of

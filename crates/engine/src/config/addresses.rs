@@ -1,8 +1,8 @@
 //! Address space: how much of it an engine takes, and how it makes do with less.
 //!
-//! Addresses cost nothing as a rule, so the window is a terabyte, and tables are as large as they
-//! may ever have to be. Two things make mappings cost, used or not: a system that promises only
-//! memory that it has, and a limit of address space (RLIMIT_AS).
+//! Addresses cost nothing as a rule, so the window is a terabyte or two, and tables are as large as
+//! they may ever have to be. Two things make mappings cost, used or not: a system that promises
+//! only memory that it has, and a limit of address space (RLIMIT_AS).
 
 use super::{Commit, Config, MEMORY_MAX};
 use crate::device::DIRECTORY_MAX;
@@ -44,12 +44,12 @@ impl Config {
     }
 
     fn roomy_window(&self) -> Bytes {
-        const WINDOW: u64 = 1 << 40;
         const LEAST: u64 = 4 << 30;
         /// Times the budget, where mapping costs: tables as large as a fifth of it.
         const STRICT: u64 = 32;
-        let strict = || Bytes(self.memory.0.saturating_mul(STRICT).clamp(LEAST, WINDOW));
-        let auto = || if self.commits_strictly() { strict() } else { Bytes(WINDOW) };
+        let most = self.auto_window;
+        let strict = || Bytes(self.memory.0.saturating_mul(STRICT).clamp(LEAST, most.0));
+        let auto = || if self.commits_strictly() { strict() } else { most };
         self.window.unwrap_or_else(auto)
     }
 

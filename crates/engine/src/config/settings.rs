@@ -148,9 +148,9 @@ pub static SETTINGS: &[Setting<Config>] = &[
         "window",
         window,
         WINDOW,
-        "How much address space is reserved for managed memory. `auto` is 1T, 32 times the \
-         budget where the system promises only memory that it has (`vm.overcommit_memory=2`), or \
-         what a limit of address space leaves (`ulimit -v`)."
+        "How much address space is reserved for managed memory. `auto` is 2T in a job and 1T for a \
+         pool of a library user's, 32 times the budget where the system promises only memory that \
+         it has (`vm.overcommit_memory=2`), or what a limit of address space leaves (`ulimit -v`)."
     ),
 ];
 

@@ -93,6 +93,11 @@ impl Extents {
                 && self.access[page.0 / 64].load(SeqCst) & 1 << (page.0 % 64) != 0
     }
 
+    /// Whether a page of an extent is mapped with access, as far as it is noted.
+    pub fn has_access(&self, index: usize) -> bool {
+        self.cells[2 * index].load(SeqCst) & (ACCESSIBLE | PARTLY) != 0
+    }
+
     /// Sets whether `pages`, which lie in the extent of `guard`, are mapped with access.
     pub fn set_access(&self, guard: &ExtentGuard<'_>, pages: Range<usize>, on: bool) {
         let whole = pages_of(guard.index);
