@@ -9,6 +9,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *current, *end;
+static int begun, early;
 
 /* A block has its size before it. None is used again, so what is written tells whether it is still
    there. */
@@ -30,6 +31,7 @@ void *malloc(size_t size)
 
 void free(void *block)
 {
+    early |= !begun;
     if (block) {
         /* A block that is not of this malloc's has no such size before it. */
         size_t size = *(size_t *)((char *)block - 16);
@@ -94,6 +96,8 @@ static void *allocate(void *argument)
 
 int main(void)
 {
+    begun = 1;
+    check(!early, "nothing is freed before the program begins");
     pthread_atfork(take, give_back, give_back);
     /* With one thread, before anybody has asked for a name. */
     pid_t child = fork_flushed();

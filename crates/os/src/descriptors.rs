@@ -22,10 +22,12 @@ use crate::confined;
 use crate::process::is_here;
 use crate::units::Errno;
 use rustix::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getrlimit, pidfd_getfd, pidfd_open,
     setrlimit,
 };
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{
@@ -185,14 +187,24 @@ pub fn open_path<T>(call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> 
     open(call)
 }
 
-/// The entries of a directory, which is opened as by [`open_path`].
+/// The names in a directory that are UTF-8, which is opened as by [`open_path`]. Not by opendir(3):
+/// that calls the program's malloc, which may not be ready for that before the program begins.
 ///
 /// # Errors
-/// Those of open(2).
-pub fn read_dir(path: &Path) -> Result<std::fs::ReadDir, Errno> {
-    open_path(|| {
-        std::fs::read_dir(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
-    })
+/// Those of open(2) and getdents(2).
+pub fn names(path: &Path) -> Result<Vec<String>, Errno> {
+    const ROOM: usize = 2048;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = open_path(|| rustix::fs::open(path, flags, Mode::empty()))?;
+    let mut room = [MaybeUninit::uninit(); ROOM];
+    let mut entries = RawDir::new(&directory, &mut room);
+    let mut names = Vec::new();
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_str().ok().filter(|name| !matches!(*name, "." | ".."));
+        names.extend(name.map(str::to_owned));
+    }
+    Ok(names)
 }
 
 /// Makes a call that opens something for the engine. Where the program has used up all numbers that

@@ -266,8 +266,7 @@ impl Directory {
 
     /// All names in it that are UTF-8.
     pub fn names(&self) -> impl Iterator<Item = String> + use<> {
-        let entries = descriptors::read_dir(&self.path()).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().into_string().ok())
+        descriptors::names(&self.path()).into_iter().flatten()
     }
 
     /// A path that leads to it as long as it is held, for what takes none but paths.

@@ -3,7 +3,9 @@
 //!
 //! What the kernel has for it lies behind the program's data, and would not be managed; so a
 //! dormant process wakes for it. The C library's own malloc goes on to have the kernel's, by
-//! functions that no symbol leads to.
+//! functions that no symbol leads to. Where addresses are not random it is the kernel's: a program
+//! that was dumped with its heap, such as a Lisp or an older Emacs, sees to it that they are not,
+//! and goes on where its data end.
 //!
 //! The range is bounded, as it lies low in the window like all else: at its far end it would have
 //! the clock go over all that is free between.
@@ -12,7 +14,7 @@
 
 use crate::sys::{real, to_c, to_c_int};
 use crate::{dormant, limits, pool};
-use overspill_os::{Errno, PAGE_SIZE, tls};
+use overspill_os::{Errno, PAGE_SIZE, tls, vm};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -23,8 +25,8 @@ const PART: usize = 8;
 /// Where the range begins, 0 before there is one; and where what the program has ends.
 static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
-/// Whether the program has had the kernel's, as there was no engine: it goes on with that, since
-/// many an allocator expects that what it gets follows what it has.
+/// Whether the program has the kernel's. If it has had that, as there was no engine, it goes on
+/// with it, since many an allocator expects that what it gets follows what it has.
 static IS_KERNELS: AtomicBool = AtomicBool::new(false);
 
 fn len() -> usize {
@@ -35,7 +37,7 @@ fn len() -> usize {
 pub fn is_managed() -> bool {
     if tls::is_program() && START.load(Relaxed) == 0 && !IS_KERNELS.load(Relaxed) {
         dormant::wake();
-        IS_KERNELS.store(!pool::exists(), Relaxed);
+        IS_KERNELS.store(!pool::exists() || !vm::has_random_addresses(), Relaxed);
     }
     tls::is_program() && !IS_KERNELS.load(Relaxed)
 }

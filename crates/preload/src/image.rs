@@ -118,7 +118,7 @@ pub fn with_variables_before(annexes: &[Range<usize>]) -> Vec<Range<usize>> {
 }
 
 /// Whether such a runtime is there: it puts functions about signals before ours.
-fn is_sanitized() -> bool {
+pub fn is_sanitized() -> bool {
     let library = |address: *const c_void| {
         let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
         // SAFETY: the loader writes the structure, for which zero is right too.

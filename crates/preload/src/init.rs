@@ -140,7 +140,7 @@ unsafe fn begin(variables: Strings) {
             if asked.config.run_dir.is_some() && !delivery::is_by_thread(&asked) {
                 exec::placed::begin();
             }
-            if !has_ours {
+            if !has_ours && image::is_sanitized() {
                 // It may hold its lock while it maps memory, so nothing wakes for that yet.
                 entries::begin_theirs();
             }

@@ -64,9 +64,10 @@ pub fn has_ours() -> bool {
     std::ptr::eq(found, alloc::malloc as *const c_void)
 }
 
-/// Has a malloc that wins over ours begin. That of AddressSanitizer takes the stack on which it is
+/// Has a sanitizer's malloc begin. That of AddressSanitizer takes the stack on which it is
 /// called first for that of the main thread, and misses leaks and overflows if it is another: not
-/// the engine's, on which the process wakes.
+/// the engine's, on which the process wakes. A program's own is left alone: it may not be ready for
+/// calls before the program has begun (that of GNU Common Lisp).
 pub fn begin_theirs() {
     // SAFETY: functions of these names are of these types.
     unsafe {

@@ -2,7 +2,7 @@
 
 use crate::pool;
 use overspill_os::{descriptors, tls};
-use std::ffi::{OsStr, c_int, c_uint};
+use std::ffi::{c_int, c_uint};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -43,15 +43,10 @@ pub fn looking() -> bool {
 
 /// Looks at the descriptors that the program was started with; where it cannot, there may be one.
 fn scan_inherited() {
-    let is_direct = |name: &OsStr| {
-        let fd = name.to_str().and_then(|name| name.parse().ok());
-        fd.is_some_and(|fd| !descriptors::is_engines(fd) && is_direct(fd))
-    };
-    let found = match descriptors::read_dir(Path::new("/proc/self/fd")) {
-        Ok(entries) => entries.flatten().any(|entry| is_direct(&entry.file_name())),
-        Err(_) => true,
-    };
-    if found {
+    let is_direct =
+        |name: &String| name.parse().is_ok_and(|fd| !descriptors::is_engines(fd) && is_direct(fd));
+    let found = descriptors::names(Path::new("/proc/self/fd"));
+    if found.map_or(true, |names| names.iter().any(is_direct)) {
         DONE.store(true, Ordering::Relaxed);
         pool::dma_seen();
     }
