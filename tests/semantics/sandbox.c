@@ -73,6 +73,11 @@ static void work(int ends[2])
     check(memory != MAP_FAILED && bad_pages(memory, 256, 1) == 0, "a mapping that grows");
     munmap(memory, 2 * PAGES * PAGE);
     free(heap);
+    char *end = sbrk((intptr_t)MIB);
+    if (end == (void *)-1)
+        die("sbrk");
+    stamp(end, MIB, 9);
+    check(stamped(end, MIB, 9), "the end of the data");
     errno = 0;
     check(syscall(SYS_getppid) == -1 && errno == 77, "the filter has its say");
 }

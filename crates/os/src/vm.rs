@@ -249,7 +249,8 @@ pub fn remap(old: Range<usize>, new_len: usize, flags: u32, new: usize) -> Resul
     unsafe { change_mappings(Sysno::mremap, arguments) }
 }
 
-/// Whether the addresses of programs and libraries are others in each process.
+/// Whether the addresses of programs and libraries are others in each process, as far as that is
+/// known: in a sandbox of the program's it is not asked.
 pub fn has_random_addresses() -> bool {
     const ASK: usize = 0xffff_ffff;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -257,9 +258,9 @@ pub fn has_random_addresses() -> bool {
     let mut text = [0; 16];
     let read = |file| rustix::io::read(file, &mut text);
     let is_everywhere = descriptors::open_path(open).and_then(read).is_ok() && text[0] != b'0';
+    let is_kept = |now| now & libc::ADDR_NO_RANDOMIZE as usize == 0;
     // SAFETY: plain numbers.
-    let personality = unsafe { raw_syscall!(Sysno::personality, ASK) };
-    is_everywhere && check(personality).is_ok_and(|now| now & libc::ADDR_NO_RANDOMIZE as usize == 0)
+    is_everywhere && check(unsafe { raw_syscall!(Sysno::personality, ASK) }).is_ok_and(is_kept)
 }
 
 /// Whether something is mapped at an address of a page.
