@@ -269,7 +269,7 @@ impl<B: Backing> Space<B> {
                         let _ = vm::advise(addresses.clone(), undo);
                     }
                 }
-                if region.stays() || regions.is_held(&part) {
+                if region.stays() || regions.held.overlaps(&part) {
                     self.set_pinned(part.clone(), false);
                 }
                 self.clear(part.clone())?;
@@ -414,7 +414,7 @@ impl<B: Backing> Space<B> {
     /// registration anew of all that is under management.
     pub(crate) fn settle_child_mappings(&self) -> Result<(), Errno> {
         let mut regions = self.regions();
-        regions.release_all().into_iter().for_each(|pages| self.set_pinned(pages, false));
+        regions.held.take().into_iter().for_each(|pages| self.set_pinned(pages, false));
         let all: Vec<_> = regions.iter().collect();
         let mut foreign = Vec::new();
         self.lock_future(false);

@@ -5,8 +5,8 @@
 //! waits for that mutex waits for ever. There are few such mutexes, and each is made by
 //! pthread_mutex_init: its page becomes unmanaged ([`kernel_words`]), in the children of forks too.
 
+use crate::kernel_words;
 use crate::sys::real;
-use crate::{kernel_words, pool};
 use std::ffi::c_int;
 
 /// pthread_mutex_init(3).
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn pthread_mutex_init(
     // SAFETY: the caller's promise.
     unsafe {
         let result = real!(c"pthread_mutex_init" as Init)(mutex, attributes);
-        if result == 0 && pool::contains(mutex as usize) && is_robust(mutex) {
+        if result == 0 && is_robust(mutex) {
             kernel_words::keep(mutex as usize, size_of::<libc::pthread_mutex_t>());
         }
         result

@@ -16,15 +16,13 @@
 //! either, so the whole stack becomes unmanaged, and every thread gets a signal stack
 //! ([`crate::signals::altstack`]).
 
-use crate::route::pages_touched;
 use crate::signals::altstack;
 use crate::sys::real;
-use crate::{dormant, heap, memory, pool};
+use crate::{dormant, heap, kernel_words, memory, pool};
 use overspill_os::{pointer, tls};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
-use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What becomes unmanaged at the top of a thread's stack in thread delivery: the control block
@@ -75,9 +73,7 @@ pub unsafe extern "C" fn pthread_create(
         return libc::EAGAIN;
     }
     note_made();
-    if let Some(stack) = given_stack(attributes) {
-        let _ = pool::give_up(stack);
-    }
+    keep_given_stack(attributes);
     let _internal = tls::Internal::enter();
     let place = heap::alloc(size_of::<Started>(), align_of::<Started>()).cast::<Started>();
     if place.is_null() {
@@ -95,19 +91,16 @@ pub unsafe extern "C" fn pthread_create(
     }
 }
 
-/// Of a stack that attributes give, what is to be unmanaged; None where it is no managed memory.
-fn given_stack(attributes: *const libc::pthread_attr_t) -> Option<Range<usize>> {
+/// Has the upper end of a stack that attributes give stay present, or all of it.
+fn keep_given_stack(attributes: *const libc::pthread_attr_t) {
     let (mut start, mut len) = (std::ptr::null_mut(), 0);
     // SAFETY: attributes of the program's, which it is about to use, and two places of ours.
     let is_given = !attributes.is_null()
         && unsafe { libc::pthread_attr_getstack(attributes, &mut start, &mut len) } == 0;
-    let start = start as usize;
-    if !is_given || !pool::contains(start) {
-        return None;
+    let kept = if pool::signal_delivery() { len } else { len.min(CONTROL_BYTES) };
+    if let Some(end) = (start as usize).checked_add(len).filter(|_| is_given) {
+        kernel_words::keep(end - kept, kept);
     }
-    let unmanaged = if pool::signal_delivery() { len } else { len.min(CONTROL_BYTES) };
-    let pages = pages_touched(start.checked_add(len - unmanaged)?, unmanaged)?;
-    Some(pool::split(pages).inside).filter(|inside| !inside.is_empty())
 }
 
 /// What a new thread of the program runs.

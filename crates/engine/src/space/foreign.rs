@@ -92,7 +92,11 @@ impl<B: Backing> Space<B> {
             drop(extent);
             self.set_access(pages.clone(), region.access().readable());
             if !region.stays() {
-                regions.not_held(pages).into_iter().for_each(|part| self.set_pinned(part, false));
+                regions
+                    .held
+                    .outside(pages)
+                    .into_iter()
+                    .for_each(|part| self.set_pinned(part, false));
             }
             return result;
         }

@@ -68,7 +68,7 @@ impl<B: Backing> Space<B> {
             .overlapping(pages.clone())
             .filter(|(_, r)| r.kind == RegionKind::Managed)
             .collect();
-        regions.hold(pages.clone());
+        regions.held.add(pages.clone());
         managed.iter().for_each(|(part, _)| self.set_pinned(part.clone(), true));
         // Reclaim that began before may still protect them.
         extent::split(pages).for_each(|(index, _)| drop(self.memory.extents.lock(index)));
@@ -81,11 +81,11 @@ impl<B: Backing> Space<B> {
     pub(crate) fn release(&self, range: Range<usize>) {
         let Ok(pages) = self.pages(range) else { return };
         let mut regions = self.regions();
-        if regions.release(&pages) {
+        if regions.held.remove(&pages) {
             let free = regions
                 .overlapping(pages)
                 .filter(|(_, r)| r.kind == RegionKind::Managed && !r.stays());
-            free.flat_map(|(part, _)| regions.not_held(part))
+            free.flat_map(|(part, _)| regions.held.outside(part))
                 .for_each(|part| self.set_pinned(part, false));
         }
     }
@@ -101,9 +101,11 @@ impl<B: Backing> Space<B> {
         for (part, region) in pinned {
             match region.kind {
                 RegionKind::Managed if region.kept => {}
-                RegionKind::Managed => {
-                    regions.not_held(part).into_iter().for_each(|part| self.set_pinned(part, false))
-                }
+                RegionKind::Managed => regions
+                    .held
+                    .outside(part)
+                    .into_iter()
+                    .for_each(|part| self.set_pinned(part, false)),
                 RegionKind::Foreign => vm::unlock(self.memory.address_range(part))?,
             }
         }
@@ -172,7 +174,7 @@ impl<B: Backing> Space<B> {
     ) {
         if region.kept {
             regions.update(part.clone(), |region| region.kept = false);
-            let free = if region.pinned { Vec::new() } else { regions.not_held(part) };
+            let free = if region.pinned { Vec::new() } else { regions.held.outside(part) };
             free.into_iter().for_each(|part| self.set_pinned(part, false));
         }
     }

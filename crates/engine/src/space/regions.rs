@@ -1,92 +1,17 @@
 //! The map of regions: which pages of the window are mapped, and how. A pure structure;
 //! [`crate::space`] acts on it.
 
+mod attributes;
 mod gaps;
+mod holds;
+#[cfg(test)]
+mod tests;
 
+pub use attributes::{RegionAttributes, RegionKind};
 use gaps::Gaps;
-use overspill_os::vm::Prot;
+use holds::Holds;
 use std::collections::BTreeMap;
 use std::ops::Range;
-
-/// What a region's pages are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RegionKind {
-    /// Private anonymous memory under management.
-    Managed,
-    /// A mapping of the kernel's (a file, shared memory) that the program put there, or anonymous
-    /// memory that it has for itself.
-    Foreign,
-}
-
-/// Attributes of a region, equal on all its pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RegionAttributes {
-    /// Whose it is.
-    pub kind: RegionKind,
-    /// The protection that the program gave it; what may be accessed is
-    /// [`RegionAttributes::access`].
-    pub prot: Prot,
-    /// MADV_GUARD_INSTALL: no access, whatever the protection. It cuts no mapping in two
-    /// ([`RegionAttributes::is_one_with`]).
-    pub guard: bool,
-    /// mseal: what is mapped there stays, and so does its protection.
-    pub sealed: bool,
-    /// mlock.
-    pub pinned: bool,
-    /// MADV_DONTDUMP: no core dump has it.
-    pub undumped: bool,
-    /// And it stays in memory, so that no device has it either.
-    pub kept: bool,
-    /// MADV_DONTFORK: the child of a fork does not have it.
-    pub dont_fork: bool,
-    /// MADV_WIPEONFORK: the child of a fork reads zeros.
-    pub wipe_on_fork: bool,
-    /// Not mapped at all: what the mapping above it may grow into (MAP_GROWSDOWN), and nothing is
-    /// placed in.
-    pub hole: bool,
-    /// Whether the kernel's mapping carries advice that must be undone before the addresses are
-    /// used again.
-    pub advised: bool,
-}
-
-impl RegionAttributes {
-    /// A plain managed region.
-    pub fn managed(prot: Prot) -> RegionAttributes {
-        RegionAttributes {
-            kind: RegionKind::Managed,
-            prot,
-            guard: false,
-            sealed: false,
-            pinned: false,
-            undumped: false,
-            kept: false,
-            dont_fork: false,
-            wipe_on_fork: false,
-            hole: false,
-            advised: false,
-        }
-    }
-
-    /// What the program may do with its pages, and what the page tables of the kernel are told.
-    pub fn access(&self) -> Prot {
-        if self.guard { Prot::NONE } else { self.prot }
-    }
-
-    /// Whether its pages stay in memory once they are there.
-    pub fn stays(&self) -> bool {
-        self.pinned || self.kept
-    }
-
-    /// Whether the program has one mapping where one region follows the other.
-    pub fn is_one_with(self, other: RegionAttributes) -> bool {
-        RegionAttributes { guard: other.guard, kept: other.kept, ..self } == other
-    }
-
-    /// One that is not managed.
-    pub fn foreign(prot: Prot) -> RegionAttributes {
-        RegionAttributes { kind: RegionKind::Foreign, ..RegionAttributes::managed(prot) }
-    }
-}
 
 /// Regions by first page, and the gaps between them.
 #[derive(Clone, Debug)]
@@ -106,8 +31,8 @@ pub struct RegionMap {
     kept: usize,
     /// Pages from here on are left out of core dumps.
     dump_end: usize,
-    /// What is held in memory for a while, as often as it is held.
-    held: Vec<Range<usize>>,
+    /// What is held in memory for a while.
+    pub held: Holds,
 }
 
 /// Part of the window that has to enter or leave what a core dump holds.
@@ -139,7 +64,7 @@ impl RegionMap {
             kept: 0,
             dump_end: pages.end,
             window: pages,
-            held: Vec::new(),
+            held: Holds::default(),
         }
     }
 
@@ -347,37 +272,6 @@ impl RegionMap {
         }
     }
 
-    /// Notes that pages are held once more.
-    pub fn hold(&mut self, pages: Range<usize>) {
-        self.held.push(pages);
-    }
-
-    /// Notes that they are held once less; `false` if they were not.
-    pub fn release(&mut self, pages: &Range<usize>) -> bool {
-        let at = self.held.iter().position(|held| held == pages);
-        at.map(|at| self.held.swap_remove(at)).is_some()
-    }
-
-    /// All that is held, which is not held any more.
-    pub fn release_all(&mut self) -> Vec<Range<usize>> {
-        std::mem::take(&mut self.held)
-    }
-
-    /// Whether any of `pages` is held.
-    pub fn is_held(&self, pages: &Range<usize>) -> bool {
-        self.held.iter().any(|held| held.start < pages.end && pages.start < held.end)
-    }
-
-    /// The parts of `pages` that are not held.
-    pub fn not_held(&self, pages: Range<usize>) -> Vec<Range<usize>> {
-        self.held.iter().fold(vec![pages], |parts, held| {
-            let around = |part: Range<usize>| {
-                [part.start..part.end.min(held.start), part.start.max(held.end)..part.end]
-            };
-            parts.into_iter().flat_map(around).filter(|part| !part.is_empty()).collect()
-        })
-    }
-
     /// What is to be changed so that core dumps end not far behind the last region; noted as done.
     ///
     /// The kernel dumps all of a mapping in which there ever was a page, as a hole where there is
@@ -424,188 +318,4 @@ impl RegionMap {
 fn staying(pages: &Range<usize>, region: &RegionAttributes) -> [usize; 2] {
     let is_managed = region.kind == RegionKind::Managed;
     [region.pinned, region.kept].map(|stays| if stays && is_managed { pages.len() } else { 0 })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const WINDOW: Range<usize> = 16..96;
-
-    #[test]
-    fn core_dumps_end_behind_the_last_region() {
-        let window = 512..1000 * DUMP_STEP + 512;
-        let mut map = RegionMap::new(window.clone());
-        let change = |pages, dumped| Some(DumpChange { pages, dumped });
-        assert_eq!(map.limit_dump(), change(DUMP_STEP..window.end, false));
-        assert_eq!(map.limit_dump(), None);
-        map.insert(600..700, RegionAttributes::managed(Prot::READ));
-        assert_eq!(map.limit_dump(), None);
-        // Up at once, so that nothing is missing; down by more than a step, so that it does not go
-        // to and fro.
-        map.insert(5 * DUMP_STEP..5 * DUMP_STEP + 1, RegionAttributes::managed(Prot::READ));
-        assert_eq!(map.limit_dump(), change(DUMP_STEP..6 * DUMP_STEP, true));
-        map.insert(window.end - 1..window.end, RegionAttributes::managed(Prot::READ));
-        assert_eq!(map.limit_dump(), change(6 * DUMP_STEP..window.end, true));
-        map.remove(window.end - 1..window.end);
-        assert_eq!(map.limit_dump(), change(6 * DUMP_STEP..window.end, false));
-        map.insert(4 * DUMP_STEP..4 * DUMP_STEP + 1, RegionAttributes::managed(Prot::READ));
-        map.remove(5 * DUMP_STEP..5 * DUMP_STEP + 1);
-        assert_eq!(map.limit_dump(), None);
-        map.remove(512..window.end);
-        assert_eq!(map.limit_dump(), change(DUMP_STEP..6 * DUMP_STEP, false));
-    }
-
-    #[test]
-    fn the_gap_below_a_page_ends_at_the_next_region() {
-        let mut map = RegionMap::new(WINDOW);
-        assert_eq!(map.gap_below(40), 16..40);
-        map.insert(20..30, RegionAttributes::foreign(Prot::READ));
-        assert_eq!(
-            (map.gap_below(40), map.gap_below(30), map.gap_below(25)),
-            (30..40, 30..30, 25..25)
-        );
-    }
-
-    #[test]
-    fn what_is_withheld_has_gaps_of_its_own() {
-        let mut map = RegionMap::new(WINDOW);
-        map.withhold(16..32, None);
-        map.insert_withheld(16..30, RegionAttributes::managed(Prot::READ));
-        map.remove(20..24);
-        assert!(map.is_free(20..24) && !map.is_free(24..26) && !map.is_free(30..32));
-        assert_eq!(map.find_gap(2, 1), Some(32), "the program has not given its array up");
-        assert_eq!(map.gap_below(40), 32..40, "no page lies between, and another place below");
-        map.insert(20..22, RegionAttributes::foreign(Prot::READ));
-        assert!(!map.is_free(20..24) && map.is_free(22..24));
-        assert_eq!(map.gap_below(24), 22..24);
-        map.remove(16..30);
-        assert!(map.is_free(16..30) && !map.is_free(16..31) && map.mapped_pages() == 0);
-        map.insert(16..30, RegionAttributes::managed(Prot::READ));
-        assert_eq!(map.mapped_pages(), 14);
-    }
-
-    #[test]
-    fn low_pages_are_for_who_asks_for_them() {
-        let (region, window) = (RegionAttributes::managed(Prot::NONE), 512..10 * DUMP_STEP);
-        let mut map = RegionMap::new(window.clone());
-        map.withhold(512..DUMP_STEP + 600, Some(1000..2000));
-        assert_eq!((map.find_gap(1, 1), map.find_low(1000)), (Some(DUMP_STEP + 600), Some(1000)));
-        map.insert(1000..1900, region);
-        assert_eq!((map.find_low(100), map.find_low(101)), (Some(1900), None));
-        assert!(map.is_free(1900..2000) && !map.is_free(1899..1901) && !map.is_free(600..601));
-        map.remove(1200..1300);
-        assert_eq!((map.find_low(100), map.mapped_pages()), (Some(1200), 800));
-        assert!(map.is_free(1250..1300) && map.find_gap(1, 1) == Some(DUMP_STEP + 600));
-        // What core dumps leave out lies in the window alone.
-        let dumped = map.limit_dump().map(|change| change.pages);
-        assert_eq!(dumped, Some(2 * DUMP_STEP..window.end));
-        map.remove(window.clone());
-        assert_eq!(map.find_low(1000), Some(1000));
-    }
-
-    /// The end of the window.
-    const END: usize = WINDOW.end;
-
-    /// The map beside an array of its pages.
-    struct Model {
-        map: RegionMap,
-        pages: [Option<RegionAttributes>; END],
-        held: Vec<Range<usize>>,
-    }
-
-    impl Model {
-        fn step(&mut self, op: u8, start: usize, len: usize, prot: u32) {
-            let pages = start..(start + len).min(END);
-            let region = RegionAttributes::managed(Prot(prot));
-            match op {
-                0 => {
-                    self.map.insert(pages.clone(), region);
-                    self.pages[pages.clone()].fill(Some(region));
-                }
-                1 => {
-                    self.map.remove(pages.clone());
-                    self.pages[pages.clone()].fill(None);
-                }
-                2 => self.update(&pages, |region| region.prot = Prot(prot)),
-                3 => self.update(&pages, |region| region.guard = prot.is_multiple_of(2)),
-                4 => self.update(&pages, |region| region.sealed = prot.is_multiple_of(2)),
-                5 => {
-                    self.map.hold(pages.clone());
-                    self.held.push(pages.clone());
-                }
-                // One of those that are held, or one that may be.
-                6 => {
-                    let held = self.held.get(start % (self.held.len() + 1));
-                    let pages = held.unwrap_or(&pages).clone();
-                    let at = self.held.iter().position(|held| *held == pages);
-                    assert_eq!(self.map.release(&pages), at.is_some());
-                    at.map(|at| self.held.remove(at));
-                }
-                _ => {
-                    let is_free = |s: usize| self.pages[s..s + len].iter().all(Option::is_none);
-                    let mut places = WINDOW.step_by(4).filter(|s| s + len <= END);
-                    let expected = places.find(|s| is_free(*s));
-                    assert_eq!(self.map.find_gap(len, 4), expected);
-                }
-            }
-            self.map.check(WINDOW);
-            let dump = self.map.limit_dump();
-            assert_eq!(dump, None, "a window of less than two steps is dumped as a whole");
-            self.check_range(&pages);
-            self.check_held(&pages);
-        }
-
-        fn update(&mut self, pages: &Range<usize>, change: impl Fn(&mut RegionAttributes)) {
-            self.map.update(pages.clone(), &change);
-            self.pages[pages.clone()].iter_mut().flatten().for_each(change);
-        }
-
-        /// All that is said of a range of pages.
-        fn check_range(&self, range: &Range<usize>) {
-            let (map, pages) = (&self.map, &self.pages[range.clone()]);
-            let from_start = |count: usize| range.start..range.start + count;
-            let mapped = pages.iter().take_while(|page| page.is_some()).count();
-            assert_eq!(map.mapped_start(range.clone()), from_start(mapped));
-            assert_eq!(map.covers(range.clone()), pages.iter().all(Option::is_some));
-            assert_eq!(map.is_free(range.clone()), pages.iter().all(Option::is_none));
-            // Guards cut no mapping in two.
-            let but_guard = |page: Option<RegionAttributes>| {
-                page.map(|r| RegionAttributes { guard: false, ..r })
-            };
-            let first = but_guard(pages[0]);
-            let is_alike =
-                |page: &&Option<RegionAttributes>| first.is_some() && but_guard(**page) == first;
-            let alike = pages.iter().take_while(is_alike).count();
-            assert_eq!(map.mapping_start(range.clone()), from_start(alike));
-            let sealed = pages.iter().flatten().any(|region| region.sealed);
-            assert_eq!(map.is_sealed(range.clone()), sealed);
-            let mut seen = [None; END];
-            map.overlapping(range.clone()).for_each(|(part, region)| seen[part].fill(Some(region)));
-            assert_eq!(&seen[range.clone()], pages);
-        }
-
-        fn check_held(&self, range: &Range<usize>) {
-            let mut is_held = [true; END];
-            self.map.not_held(WINDOW).into_iter().for_each(|part| is_held[part].fill(false));
-            for page in WINDOW {
-                let expected = self.held.iter().any(|held| held.contains(&page));
-                assert_eq!(is_held[page], expected, "page {page}");
-            }
-            let any = range.clone().any(|page| is_held[page]);
-            assert_eq!(self.map.is_held(range), any);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn the_map_agrees_with_an_array(
-            ops in proptest::collection::vec((0..8u8, WINDOW, 1..30usize, 0..4u32), 1..60),
-        ) {
-            let map = RegionMap::new(WINDOW);
-            let mut model = Model { map, pages: [None; END], held: Vec::new() };
-            ops.into_iter().for_each(|(op, start, len, prot)| model.step(op, start, len, prot));
-        }
-    }
 }
