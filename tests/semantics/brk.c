@@ -72,6 +72,30 @@ static void shrunk(void)
           "and shrinks by so much");
 }
 
+static void around_mappings(void)
+{
+    char *end, *other;
+    if (sbrk((intptr_t)(PAGE - (uintptr_t)sbrk(0) % PAGE)) == (void *)-1)
+        die("sbrk");
+    end = sbrk((intptr_t)(8 * PAGE));
+    fill(end, 8, 3);
+    check(munmap(end + PAGE, PAGE) == 0 && munmap(end + 3 * PAGE, 2 * PAGE) == 0, "holes in it");
+    check(sbrk(-(intptr_t)(8 * PAGE)) == end + 8 * PAGE && sbrk(0) == end, "it shrinks over them");
+    check(sbrk((intptr_t)(8 * PAGE)) == end && nonzero(end, 8 * PAGE) == 0, "and grows again");
+    other = mmap(end + 2 * PAGE, 4 * PAGE, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    check(other == end + 2 * PAGE && sbrk(-(intptr_t)(8 * PAGE)) == end + 8 * PAGE,
+          "and over shared memory");
+    check(sbrk((intptr_t)(8 * PAGE)) == end && nonzero(end, 8 * PAGE) == 0, "which is gone");
+    other = mmap(end + 10 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    fill(other, 2, 4);
+    errno = 0;
+    check(other == end + 10 * PAGE && sbrk((intptr_t)(8 * PAGE)) == (void *)-1 && errno == ENOMEM,
+          "it does not grow over that");
+    check(bad_pages(other, 2, 4) == 0 && sbrk(0) == end + 8 * PAGE, "and both are as they were");
+}
+
 static void refused(void)
 {
     char *end = sbrk(0);
@@ -108,5 +132,6 @@ int main(void)
     shrunk();
     refused();
     by_number();
+    around_mappings();
     return finish();
 }

@@ -108,15 +108,18 @@ pub unsafe extern "C" fn __sbrk(increment: isize) -> *mut c_void {
     unsafe { sbrk(increment) }
 }
 
-/// Makes what lies between two ends accessible, or gives it up.
+/// Makes what lies between two ends accessible, or gives it up, whatever the program has unmapped
+/// there, or mapped. Over a mapping of another kind it does not grow.
 fn change(from: usize, to: usize) -> Result<(), Errno> {
     let page = |address: usize| address.next_multiple_of(PAGE_SIZE);
     let (from, to) = (page(from), page(to));
     if to > from {
-        pool::mprotect(from..to, libc::PROT_READ | libc::PROT_WRITE)
+        match pool::foreign_part(from..to)? {
+            Some(_) => Err(Errno::NOMEM),
+            None => pool::mprotect(from..to, libc::PROT_READ | libc::PROT_WRITE),
+        }
     } else if to < from {
-        pool::madvise(to..from, libc::MADV_DONTNEED)?;
-        pool::mprotect(to..from, libc::PROT_NONE)
+        pool::mmap(to, from - to, libc::PROT_NONE, libc::MAP_FIXED).map(drop)
     } else {
         Ok(())
     }

@@ -98,9 +98,13 @@ const SEEN: [i64; 52] = [
 ];
 
 /// Calls that follow pointers behind their arguments, which may be managed where these are not: on
-/// the stack, beside [`vectors::FILE_VECTORS`]; and those that may be for the file of the program.
-/// They are made as those that are stopped for their arguments.
-const FOLLOWED: [i64; 14] = [
+/// the stack, beside [`vectors::FILE_VECTORS`]; those that may be for the file of the program; and
+/// those that wait with a mask. They are made as those that are stopped for their arguments.
+const FOLLOWED: [i64; 18] = [
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_ppoll,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
     libc::SYS_open,
     libc::SYS_openat,
     libc::SYS_io_submit,
@@ -123,9 +127,11 @@ fn is_followed(number: i64) -> bool {
     is_followed && !SEEN.contains(&number)
 }
 
-/// Whether the number of a call is replaced.
-fn is_replaced(number: u32) -> bool {
-    SEEN.contains(&number.into()) || is_followed(number.into())
+/// Whether the number of a call is replaced. Go's runtime waits often, and never with a mask.
+fn is_replaced(number: u32, in_go: bool) -> bool {
+    let number = number.into();
+    let never_has_mask = in_go && number == libc::SYS_epoll_pwait;
+    (SEEN.contains(&number) || is_followed(number)) && !never_has_mask
 }
 
 /// The longest code of an executable that is looked at, which takes 0.3 ms a MiB: one that has
@@ -181,6 +187,7 @@ pub fn start() -> Result<(), Errno> {
     trap::answer_replaced_by(call);
     let writer = Writer::new(executable.prot);
     let write = |at, old: &[u8], new: &[u8]| write_code(&writer, at, old, new);
+    let is_replaced = |number| is_replaced(number, executable.is_go);
     let mut calls = Vec::new();
     let numbers =
         sites::find(&executable, is_replaced).into_iter().try_for_each(|site| match site {

@@ -13,11 +13,12 @@
 //! Not covered: system calls past the C library but those of the executable's that are replaced,
 //! and signalfd(2) and sigwait(3) for these two, which never see one.
 
+use crate::memory::touch::SYS_IO_PGETEVENTS;
 use crate::sys::real;
 use crate::{memory, pool, sys};
 use overspill_os::signal::{self, KernelAction, OURS, change_mask, program_sigaction};
 use overspill_os::{Errno, tls};
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_long, c_void};
 use syscalls::{Sysno, raw_syscall};
 
 pub mod actions;
@@ -30,7 +31,7 @@ pub mod registers;
 
 /// Whether this call needs care.
 #[inline(always)]
-fn guarded() -> bool {
+pub fn guarded() -> bool {
     pool::signal_delivery() && tls::is_program()
 }
 
@@ -109,7 +110,7 @@ pub unsafe extern "C" fn sigaction(
     }
 }
 
-/// rt_sigaction(2), by the program's own instructions.
+/// rt_sigaction(2), by its number or the program's own instructions.
 ///
 /// # Safety
 ///
@@ -314,6 +315,41 @@ wait_family! {
         count: c_int,
         timeout: *const libc::timespec
     );
+}
+
+/// The mask of such a call by its number, opened: for as long as the call takes.
+#[derive(Default)]
+pub struct OpenedMask {
+    mask: u64,
+    /// Where it is, and its size, for calls that have a sixth argument for both.
+    pair: [usize; 2],
+}
+
+impl OpenedMask {
+    /// Puts it in the place of the program's, if the call has one.
+    pub fn put(&mut self, number: c_long, arguments: &mut [usize; 6]) {
+        let place = match number {
+            libc::SYS_rt_sigsuspend => 0,
+            libc::SYS_ppoll => 3,
+            libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => 4,
+            libc::SYS_pselect6 | SYS_IO_PGETEVENTS => 5,
+            _ => return,
+        };
+        if !guarded() || arguments[place] == 0 {
+            return;
+        }
+        let mut set = arguments[place];
+        if place == 5 {
+            // What cannot be read is for the kernel to judge, here and below.
+            let Some(pair) = memory::read(set) else { return };
+            self.pair = pair;
+            set = self.pair[0];
+        }
+        let Some(mask) = open(set as Set) else { return };
+        self.mask = mask;
+        self.pair[0] = &raw const self.mask as usize;
+        arguments[place] = if place == 5 { &raw const self.pair as usize } else { self.pair[0] };
+    }
 }
 
 /// ppoll(2) in programs built with _FORTIFY_SOURCE.

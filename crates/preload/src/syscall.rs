@@ -5,7 +5,7 @@ use crate::exec::{self, tracee};
 use crate::map::{self, advices};
 use crate::memory::strings::Strings;
 use crate::memory::{self, vectors};
-use crate::signals::masks;
+use crate::signals::{self, OpenedMask, altstack, masks};
 use crate::sys::{check, real, to_c};
 use crate::{credentials, data_end, dma, fds, fork, kernel_words, limits, nested, pool, sandbox};
 use overspill_os::{Errno, seccomp, tls};
@@ -39,8 +39,9 @@ pub unsafe extern "C" fn syscall(
             as c_long;
     }
     let kernel = || {
-        let mut arguments = [a, b, c, d, e, f];
+        let (mut arguments, mut mask) = ([a, b, c, d, e, f], OpenedMask::default());
         vectors::look_at_call(number, &mut arguments);
+        mask.put(number, &mut arguments);
         let [a, b, c, d, e, f] = arguments;
         // SAFETY: the caller's promise.
         unsafe { real(number, a, b, c, d, e, f) as isize }
@@ -149,7 +150,7 @@ pub unsafe fn of_descriptors(number: c_long, [a, b, c, ..]: [usize; 6]) -> Optio
     Some(result)
 }
 
-/// A call about the program that runs, or is to run, its signal mask and its limits.
+/// A call about the program that runs, or is to run, its signals and its limits.
 ///
 /// # Safety
 ///
@@ -158,9 +159,11 @@ unsafe fn of_programs(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<
     // SAFETY: the caller's promise.
     let result = unsafe {
         match number {
-            libc::SYS_rt_sigprocmask if pool::signal_delivery() && tls::is_program() => {
-                to_c(masks::by_number(a, b, c, d))
+            libc::SYS_rt_sigaction if signals::guarded() => {
+                to_c(signals::by_number(a as c_int, b, c, d))
             }
+            libc::SYS_rt_sigprocmask if signals::guarded() => to_c(masks::by_number(a, b, c, d)),
+            libc::SYS_sigaltstack => altstack::sigaltstack(a as *const _, b as *mut _) as isize,
             libc::SYS_setrlimit | libc::SYS_getrlimit | libc::SYS_prlimit64 => {
                 to_c(limits::by_number(number, [a, b, c, d])?)
             }

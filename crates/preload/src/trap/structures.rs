@@ -9,11 +9,12 @@
 use super::bounce::{self, Buffer};
 use super::present;
 use super::record::{ALWAYS, Next, Record, untag};
-use crate::memory::touch::{SYS_IO_PGETEVENTS, touch};
+use crate::memory::touch::SYS_IO_PGETEVENTS;
 use crate::memory::vectors;
 use crate::pool::KernelAccess;
 use crate::sys::failure;
 use crate::{memory, pool};
+use overspill_os::signal::OURS;
 
 /// How large a structure is.
 #[derive(Clone, Copy)]
@@ -29,8 +30,11 @@ enum Size {
     Pointed(usize),
     /// A path, with its end.
     Path,
+    /// The signal mask of a call that waits; and one that is behind a pointer to it, and its size.
+    Mask,
+    MaskPair,
 }
-use Size::{Bytes, Counted, Each, Path, Pointed, Set};
+use Size::{Bytes, Counted, Each, Mask, MaskPair, Path, Pointed, Set};
 
 /// An argument that is a structure.
 #[derive(Clone, Copy)]
@@ -76,7 +80,7 @@ const SELECT: &[Argument] = &[written(1, Set(0)), written(2, Set(0)), written(3,
 fn of_waiting(number: i64) -> Option<&'static [Argument]> {
     Some(match number {
         libc::SYS_poll => const { &[written(0, Each(8, 1))] },
-        libc::SYS_ppoll => const { &[written(0, Each(8, 1)), left(2), read(3, SIGSET)] },
+        libc::SYS_ppoll => const { &[written(0, Each(8, 1)), left(2), read(3, Mask)] },
         libc::SYS_select => SELECT,
         libc::SYS_pselect6 => {
             const {
@@ -85,14 +89,14 @@ fn of_waiting(number: i64) -> Option<&'static [Argument]> {
                     written(2, Set(0)),
                     written(3, Set(0)),
                     left(4),
-                    read(5, Bytes(2 * size_of::<usize>())),
+                    read(5, MaskPair),
                 ]
             }
         }
         libc::SYS_epoll_wait => const { &[written(1, Each(12, 2))] },
-        libc::SYS_epoll_pwait => const { &[written(1, Each(12, 2)), read(4, SIGSET)] },
+        libc::SYS_epoll_pwait => const { &[written(1, Each(12, 2)), read(4, Mask)] },
         libc::SYS_epoll_pwait2 => {
-            const { &[written(1, Each(12, 2)), read(3, TIMESPEC), read(4, SIGSET)] }
+            const { &[written(1, Each(12, 2)), read(3, TIMESPEC), read(4, Mask)] }
         }
         libc::SYS_nanosleep => const { &[read(0, TIMESPEC), written(1, TIMESPEC)] },
         libc::SYS_clock_nanosleep => const { &[read(2, TIMESPEC), written(3, TIMESPEC)] },
@@ -101,7 +105,7 @@ fn of_waiting(number: i64) -> Option<&'static [Argument]> {
         libc::SYS_rt_sigtimedwait => {
             const { &[read(0, SIGSET), written(1, SIGINFO), read(2, TIMESPEC)] }
         }
-        libc::SYS_rt_sigsuspend => const { &[read(0, SIGSET)] },
+        libc::SYS_rt_sigsuspend => const { &[read(0, Mask)] },
         _ => return None,
     })
 }
@@ -135,13 +139,7 @@ fn of_taking(number: i64) -> Option<&'static [Argument]> {
         libc::SYS_semtimedop => const { &[read(1, Each(6, 2)), read(3, TIMESPEC)] },
         libc::SYS_io_getevents => const { &[written(3, Each(32, 2)), written(4, TIMESPEC)] },
         SYS_IO_PGETEVENTS => {
-            const {
-                &[
-                    written(3, Each(32, 2)),
-                    written(4, TIMESPEC),
-                    read(5, Bytes(2 * size_of::<usize>())),
-                ]
-            }
+            const { &[written(3, Each(32, 2)), written(4, TIMESPEC), read(5, MaskPair)] }
         }
         libc::SYS_getrandom => const { &[written(0, Counted(1, 0))] },
         libc::SYS_getdents64 | libc::SYS_getdents => const { &[written(1, Counted(2, 0))] },
@@ -201,6 +199,8 @@ fn len(argument: Argument, arguments: &[usize; 6]) -> Option<usize> {
     match argument.size {
         Path => path_len(arguments[argument.at]),
         Bytes(len) => Some(len),
+        Mask => Some(size_of::<u64>()),
+        MaskPair => Some(size_of::<[usize; 2]>()),
         Each(len, at) => integer(at).checked_mul(len),
         Counted(at, more) => arguments[at].checked_add(more),
         Set(at) => Some(integer(at).min(1 << 20).div_ceil(64) * 8),
@@ -209,10 +209,18 @@ fn len(argument: Argument, arguments: &[usize; 6]) -> Option<usize> {
     }
 }
 
-/// Those of a list that are managed.
+/// Those of a list that are managed, and each mask that can be read.
 fn copies(list: &[Argument], arguments: &[usize; 6]) -> ArgumentList {
-    let managed = list.iter().filter(|argument| pool::is_stopped(arguments[argument.at]));
-    managed
+    let copied = list.iter().filter(|argument| {
+        let at = arguments[argument.at];
+        pool::is_stopped(at)
+            || match argument.size {
+                Mask => memory::read::<u64>(at).is_some(),
+                MaskPair => memory::read::<[usize; 2]>(at).is_some(),
+                _ => false,
+            }
+    });
+    copied
         .map(|argument| {
             let is_writable = || usable(*argument, arguments, KernelAccess::Write).is_some();
             Argument { out: argument.out && (!argument.at_will || is_writable()), ..*argument }
@@ -223,7 +231,9 @@ fn copies(list: &[Argument], arguments: &[usize; 6]) -> ArgumentList {
 /// Bytes of an argument; None where the program may not access all of them.
 fn usable(argument: Argument, arguments: &[usize; 6], access: KernelAccess) -> Option<usize> {
     let (start, len) = (arguments[argument.at], len(argument, arguments)?);
-    (pool::accessible(start..start.checked_add(len)?, access) >= len).then_some(len)
+    let is_usable =
+        !pool::is_stopped(start) || pool::accessible(start..start.checked_add(len)?, access) >= len;
+    is_usable.then_some(len)
 }
 
 /// How much room copies take; None where the program may not access all that is to be copied.
@@ -252,9 +262,13 @@ pub fn begin(record: &mut Record, list: &[Argument], mut arguments: [usize; 6]) 
         if let Some(argument) = slot {
             let original = arguments[argument.at];
             let len = len(argument, &arguments)?;
-            let copy = buffer.array::<u8>(len)?;
-            // SAFETY: the program may read these bytes, and the copy is as long.
-            unsafe { std::ptr::copy_nonoverlapping(original as *const u8, copy, len) };
+            let room = len + if matches!(argument.size, MaskPair) { size_of::<u64>() } else { 0 };
+            let copy = buffer.array::<u8>(room)?;
+            // SAFETY: the program may read these bytes, and the copy is as long; there is room.
+            unsafe {
+                std::ptr::copy_nonoverlapping(original as *const u8, copy, len);
+                open_mask(argument.size, copy);
+            }
             if argument.out {
                 let before = buffer.array::<u8>(len)?;
                 // SAFETY: both are as long.
@@ -268,9 +282,35 @@ pub fn begin(record: &mut Record, list: &[Argument], mut arguments: [usize; 6]) 
     }
     let number = record.number;
     record.tries.touch(|_| touch_remote(number, &arguments));
-    touch_mask(record, &arguments);
     record.finish = ALWAYS;
     Some(Next::Call(arguments))
+}
+
+/// Takes our signals out of a mask that was copied: it is in force also during the handlers that
+/// end the wait, which touch managed memory.
+///
+/// # Safety
+///
+/// The copy is of that kind, with room for the mask behind a pair.
+unsafe fn open_mask(kind: Size, copy: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match kind {
+            Mask => {
+                let mask = copy.cast::<u64>();
+                mask.write_unaligned(mask.read_unaligned() & !OURS);
+            }
+            MaskPair => {
+                let (pair, behind) = (copy.cast::<usize>(), copy.add(size_of::<[usize; 2]>()));
+                // What cannot be read is for the kernel to judge.
+                if let Some(mask) = memory::read::<u64>(pair.read_unaligned()) {
+                    behind.cast::<u64>().write_unaligned(mask & !OURS);
+                    pair.write_unaligned(behind as usize);
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Copies those bytes that are not as they were before.
@@ -337,15 +377,6 @@ fn touch_remote(number: usize, arguments: &[usize; 6]) {
         if vectors::is_own(process) {
             present::vector(remote, remote_count);
         }
-    }
-}
-
-/// The signal set behind the sixth argument, which the kernel reads when it begins.
-fn touch_mask(record: &Record, arguments: &[usize; 6]) {
-    if matches!(record.number as i64, libc::SYS_pselect6 | SYS_IO_PGETEVENTS)
-        && let Some([set, len]) = memory::read::<[usize; 2]>(arguments[5])
-    {
-        touch(set, len);
     }
 }
 
