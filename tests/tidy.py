@@ -38,9 +38,9 @@ FLOORS = {
     ],
     "crates/preload": [
         "sys", "low", "route", "code", "rewrite", "config", "own_stack", "heap", "image", "probe",
-        "pool", "dormant", "remote", "memory", "limits", "data_end", "load", "userfaultfd",
-        "nested", "kernel_words", "robust", "signals", "stubs", "trap", "calls", "streams",
-        "sandbox",
+        "pool", "constants", "dormant", "remote", "memory", "limits", "data_end", "load",
+        "userfaultfd", "nested", "kernel_words", "robust", "signals", "stubs", "trap", "calls",
+        "streams", "sandbox",
         "delivery", "gate", "map", "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread",
         "fork", "syscall", "inline", "init", "lib",
     ],

@@ -74,6 +74,18 @@ fn what_is_taken_of_a_terabyte_that_is_reserved_is_managed() {
     has_40_mib_managed("terabyte.c");
 }
 
+/// 3 MiB of constants leave memory, but for their first pages.
+#[test]
+fn constants_that_the_loader_writes_are_managed() {
+    let program = SCRATCH.program("constants.c");
+    let args = ["--memory", "16M", "--", shown(&program)];
+    both("constants", &args, TIME_LIMIT, |fault, outcome, report| {
+        assert_eq!(outcome.status, 0, "{fault}: {outcome:?}");
+        let (out, most) = (report.total("zswpout"), report.unmanaged_peak());
+        assert!(out > 500 && most < 2 << 20, "{fault}: {out} pages, {most} bytes");
+    });
+}
+
 /// What is not managed and shared since a fork is one memory: it counts once.
 #[test]
 fn memory_that_is_shared_since_a_fork_counts_once() {

@@ -48,7 +48,7 @@ fn stop_for_annexes(annexes: &[Range<usize>]) -> bool {
     let code = || image::code().into_iter().chain(stubs::room()).collect::<Vec<_>>();
     annexes.is_empty()
         || vm::has_random_addresses()
-            && seccomp::install_for(&image::with_variables_before(annexes), &code()).is_ok()
+            && seccomp::install_for(&image::with_segments_before(annexes), &code()).is_ok()
 }
 
 /// Whether a thread will serve the faults: so it was asked for, or a tracer would be told of every

@@ -80,41 +80,78 @@ pub fn of(address: usize) -> Option<Image> {
     found
 }
 
-/// What of the program's data no file holds, where it is large: arrays, most likely. Not its first
-/// pages, in which variables of the C library's may lie. At most so many ranges, of whole pages.
-///
-/// Not in a program with the runtime of a sanitizer, whose own variables lie there too: it touches
-/// them while it blocks all signals, by instructions of its own.
-pub fn arrays(most: usize) -> Vec<Range<usize>> {
+/// What is left unmanaged at the beginning of data that are managed: variables of the C library's
+/// may lie there, and what the loader reads when it makes a thread. Ranges begin at a multiple of
+/// it.
+const SKIPPED: usize = 64 << 10;
+
+/// What of the program's data no file holds, where it is large: arrays, most likely. Of whole
+/// pages.
+pub fn arrays() -> Vec<Range<usize>> {
     /// From so much on: less is not worth an engine.
     const LEAST: usize = 4 << 20;
-    const SKIPPED: usize = 64 << 10;
     let mut arrays = Vec::new();
     each(|image, headers| {
-        let loaded = segments(image, headers, libc::PT_LOAD);
-        for (header, range) in loaded.filter(|(header, _)| header.p_flags & libc::PF_W != 0) {
+        for (header, range) in writable(image, headers) {
             let in_file = (range.start + header.p_filesz as usize).next_multiple_of(PAGE_SIZE);
             let array = in_file.next_multiple_of(SKIPPED)..range.end.next_multiple_of(PAGE_SIZE);
-            if array.end >= array.start + LEAST && arrays.len() < most {
+            if array.end >= array.start + LEAST {
                 arrays.push(array);
             }
         }
         // The program is the first.
         ControlFlow::Break(())
     });
-    // A look-up takes its time.
-    arrays.retain(|_| !is_sanitized());
     arrays
 }
 
+/// What is read-only once the loader has written addresses there, of the program and of each
+/// library, where it is large: of whole pages, the largest first. Not what the loader reads again:
+/// what it finds symbols by comes at the end. Nor what was loaded where it was linked to be, into
+/// which nothing is written.
+pub fn constants() -> Vec<Range<usize>> {
+    const LEAST: usize = 2 << 20;
+    let own = constants as *const () as usize;
+    let mut constants = Vec::new();
+    each(|image, headers| {
+        let is_own = segments(image, headers, libc::PT_LOAD).any(|(_, range)| range.contains(&own));
+        let is_written = image.dlpi_addr != 0 && !is_own;
+        if let (true, Some((_, range))) =
+            (is_written, segments(image, headers, libc::PT_GNU_RELRO).last())
+        {
+            let symbols = segments(image, headers, libc::PT_DYNAMIC).map(|(_, part)| part.start);
+            let end = symbols.filter(|at| range.contains(at)).last().unwrap_or(range.end);
+            let start = (range.start + SKIPPED).next_multiple_of(SKIPPED);
+            let range = start..(end & !(PAGE_SIZE - 1)).max(start);
+            if range.len() >= LEAST {
+                constants.push(range);
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    constants.sort_by_key(|range| std::cmp::Reverse(range.len()));
+    constants
+}
+
+/// What of an image can be written, or could be until it was loaded.
+fn writable<'a>(
+    image: &libc::dl_phdr_info,
+    headers: &'a [libc::Elf64_Phdr],
+) -> impl Iterator<Item = (&'a libc::Elf64_Phdr, Range<usize>)> {
+    segments(image, headers, libc::PT_LOAD).filter(|(header, _)| header.p_flags & libc::PF_W != 0)
+}
+
 /// Annexes with what lies before each of them in its segment.
-pub fn with_variables_before(annexes: &[Range<usize>]) -> Vec<Range<usize>> {
-    let variables = |annex: &Range<usize>| of(annex.start).map(|image| image.variables);
-    let first = |annex: &Range<usize>| {
-        let own = variables(annex).filter(|variables| variables.contains(&annex.start));
-        own.map_or(annex.start, |variables| variables.start & !(PAGE_SIZE - 1))
-    };
-    annexes.iter().map(|annex| first(annex)..annex.end).collect()
+pub fn with_segments_before(annexes: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut ranges = annexes.to_vec();
+    each(|image, headers| {
+        for (_, segment) in writable(image, headers) {
+            let inside = ranges.iter_mut().filter(|range| segment.contains(&range.start));
+            inside.for_each(|range| range.start = segment.start & !(PAGE_SIZE - 1));
+        }
+        ControlFlow::Continue(())
+    });
+    ranges
 }
 
 /// Whether such a runtime is there: it puts functions about signals before ours.

@@ -12,6 +12,7 @@
 
 use crate::alloc::{self, entries, loader};
 use crate::config::Asked;
+use crate::constants;
 use crate::load::{self, Program};
 use crate::memory::strings::Strings;
 use crate::signals::altstack;
@@ -155,11 +156,22 @@ unsafe fn begin(variables: Strings) {
     }
 }
 
-/// Large arrays, as far as there is room for them beside what is mapped.
+/// Large arrays and constants, as far as there is room for them beside what is mapped.
+///
+/// Not in a program with the runtime of a sanitizer, whose own variables lie there too: it touches
+/// them while it blocks all signals, by instructions of its own.
 fn annexes(asked: &Asked) -> Vec<Range<usize>> {
-    let arrays = image::arrays(pool::ANNEXES_MAX);
-    let bytes = arrays.iter().map(Range::len).sum::<usize>() as u64;
-    if bytes <= asked.config.window_bytes().0 / 2 { arrays } else { Vec::new() }
+    let mut room = asked.config.window_bytes().0 as usize / 2;
+    let fits = |range: &Range<usize>| {
+        let fits = range.len() <= room;
+        room -= if fits { range.len() } else { 0 };
+        fits
+    };
+    let all = image::arrays().into_iter().chain(image::constants());
+    let mut annexes: Vec<_> = all.filter(fits).take(pool::ANNEXES_MAX).collect();
+    // A look-up takes its time.
+    annexes.retain(|_| !image::is_sanitized());
+    annexes
 }
 
 /// What makes an engine of a dormant process. It has one thread.
@@ -173,11 +185,13 @@ fn start_engine(mut asked: Asked) -> Result<(), String> {
     if !limits::addresses::are_limited() {
         asked.config.low = low::reserve(&asked.config);
     }
-    let config = delivery::settle(asked)?;
+    let mut config = delivery::settle(asked)?;
     if inline::forbids(config.delivery == Delivery::Thread) {
         return Err(NOT_BY_THREAD.to_owned());
     }
+    let constants = constants::take(&mut config.annexes);
     pool::create(config)?;
+    constants::protect(constants);
     if pool::signal_delivery() {
         trap::map_by(inline::own);
         trap::lead_by(exec::lead);

@@ -42,6 +42,7 @@ mod alloc;
 mod calls;
 mod code;
 mod config;
+mod constants;
 mod credentials;
 mod data_end;
 mod delivery;

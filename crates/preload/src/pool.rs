@@ -43,7 +43,7 @@ pub fn create(config: Config) -> Result<(), String> {
     let annexes: Vec<_> = config.annexes.iter().chain(&config.low).cloned().collect();
     HAS_LOW.store(config.low.is_some(), Ordering::Relaxed);
     let pool = Pool::new(config).map_err(|error| error.to_string())?;
-    for (first, range) in SEGMENTS.iter().zip(image::with_variables_before(&annexes)) {
+    for (first, range) in SEGMENTS.iter().zip(image::with_segments_before(&annexes)) {
         first.store(range.start & !(seccomp::UNIT - 1), Ordering::Relaxed);
     }
     for ([start, end], annex) in ANNEXES.iter().zip(annexes) {
