@@ -11,8 +11,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *current, *end;
 static int begun, early;
 
-/* A block has its size before it. None is used again, so what is written tells whether it is still
-   there. */
+/* A block has its size before it, and a number that it is known by. None is used again, so what is
+   written tells whether it is still there. */
+#define NUMBER(block) ((size_t)(block) ^ 0x5bd1e995a17c3f2b)
+
 void *malloc(size_t size)
 {
     pthread_mutex_lock(&lock);
@@ -25,6 +27,7 @@ void *malloc(size_t size)
     char *block = current + 16;
     current += size;
     *(size_t *)(block - 16) = size - 16;
+    *(size_t *)(block - 8) = NUMBER(block);
     pthread_mutex_unlock(&lock);
     return block;
 }
@@ -33,9 +36,7 @@ void free(void *block)
 {
     early |= !begun;
     if (block) {
-        /* A block that is not of this malloc's has no such size before it. */
-        size_t size = *(size_t *)((char *)block - 16);
-        if (size == 0 || size % 16 || size > 1000 * MIB) {
+        if (*(size_t *)((char *)block - 8) != NUMBER(block)) {
             dprintf(1, "WRONG free of a block of another malloc's\n");
             _exit(97);
         }
@@ -94,6 +95,36 @@ static void *allocate(void *argument)
     return NULL;
 }
 
+static char *(*own)(void);
+
+static void *use(void *argument)
+{
+    for (int i = 0; i < 4096; i++)
+        if (own()[i] != 0)
+            return argument;
+    memset(own(), 1, 4096);
+    return NULL;
+}
+
+/* Variables of threads that end: the loader has allocated them, and the C library frees them when
+   the next thread gets the stack. */
+static void thread_local_variables(void)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW), *result;
+    pthread_t thread;
+    int wrong = 0;
+    *(void **)&own = library ? dlsym(library, "own") : NULL;
+    if (!own)
+        die("dlopen");
+    for (int i = 0; i < 20; i++) {
+        if (pthread_create(&thread, NULL, use, library) || pthread_join(thread, &result))
+            die("pthread_create");
+        wrong += result != NULL;
+    }
+    check(wrong == 0, "each thread begins with zeros: %d wrong", wrong);
+    dlclose(library);
+}
+
 int main(void)
 {
     begun = 1;
@@ -140,5 +171,6 @@ int main(void)
         wrong += dlopen("libnone.so", RTLD_NOW) != NULL || !dlerror();
     }
     check(wrong == 0, "libraries loaded and not found: %d wrong", wrong);
+    thread_local_variables();
     return finish();
 }

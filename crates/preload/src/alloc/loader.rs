@@ -10,8 +10,11 @@
 //!
 //! The loader calls malloc by addresses among its constants, which are replaced. It frees what it
 //! has allocated, and nothing else; what is not the internal heap's is from before, and goes where
-//! it came from.
+//! it came from. The C library frees some of that too, as it gives the stack of a thread that has
+//! ended to another: by its own `free`, which is the program's if its executable has one. That
+//! would get a block that it does not know, so the C library's address of it is replaced as well.
 
+use super::entries;
 use crate::{alloc, heap, image};
 use overspill_os::{Errno, tls};
 use std::ffi::{CStr, c_void};
@@ -78,8 +81,15 @@ unsafe extern "C" {
 /// # Errors
 /// When the loader's data cannot be changed.
 pub fn start() -> Result<(), Errno> {
-    image::of(__tls_get_addr as *const () as usize)
-        .map_or(Ok(()), |loader| loader.replace(&pairs()))
+    let pairs = pairs();
+    let replace =
+        |at: usize, pairs: &[_]| image::of(at).map_or(Ok(()), |library| library.replace(pairs));
+    replace(__tls_get_addr as *const () as usize, &pairs)?;
+    if entries::has_ours() {
+        return Ok(());
+    }
+    let [.., free] = pairs;
+    replace(libc::gnu_get_libc_version as *const () as usize, &[free])
 }
 
 #[cfg(test)]
