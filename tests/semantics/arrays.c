@@ -23,7 +23,7 @@ static void read_and_written(void)
     check(nonzero(array, BYTES) == 0, "they begin as zeros");
     fill(array, PAGES, 1);
     check(bad_pages(array, PAGES, 1) == 0, "what was written is there");
-    check(small == 5, "and what lies beside them");
+    check(small == 5 && getenv("PATH"), "and what lies beside them");
 }
 
 /* What of the variables has been in no file begins here. */

@@ -191,17 +191,6 @@ pub fn next_definition(name: &CStr) -> usize {
     std::hint::black_box(address) as usize
 }
 
-/// The C library's own definition of a symbol; the next one where it has none, as it was in a
-/// library beside. Another library may define it before: Firefox's libmozsandbox.so does.
-pub fn c_librarys_definition(name: &CStr) -> usize {
-    // SAFETY: the names are C strings; the library stays loaded.
-    let own = unsafe {
-        let library = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-        if library.is_null() { 0 } else { libc::dlsym(library, name.as_ptr()) as usize }
-    };
-    if own == 0 { next_definition(name) } else { own }
-}
-
 /// The function of that name that is defined after this library, if there is one: newer C libraries
 /// have it, or another library.
 ///
