@@ -317,6 +317,17 @@ wait_family! {
     );
 }
 
+/// Which argument of a call that waits is its mask, and whether that is behind a pair.
+pub fn mask_argument(number: c_long) -> Option<(usize, bool)> {
+    Some(match number {
+        libc::SYS_rt_sigsuspend => (0, false),
+        libc::SYS_ppoll => (3, false),
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => (4, false),
+        libc::SYS_pselect6 | SYS_IO_PGETEVENTS => (5, true),
+        _ => return None,
+    })
+}
+
 /// The mask of such a call by its number, opened: for as long as the call takes.
 #[derive(Default)]
 pub struct OpenedMask {
@@ -328,18 +339,12 @@ pub struct OpenedMask {
 impl OpenedMask {
     /// Puts it in the place of the program's, if the call has one.
     pub fn put(&mut self, number: c_long, arguments: &mut [usize; 6]) {
-        let place = match number {
-            libc::SYS_rt_sigsuspend => 0,
-            libc::SYS_ppoll => 3,
-            libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => 4,
-            libc::SYS_pselect6 | SYS_IO_PGETEVENTS => 5,
-            _ => return,
-        };
+        let Some((place, in_pair)) = mask_argument(number) else { return };
         if !guarded() || arguments[place] == 0 {
             return;
         }
         let mut set = arguments[place];
-        if place == 5 {
+        if in_pair {
             // What cannot be read is for the kernel to judge, here and below.
             let Some(pair) = memory::read(set) else { return };
             self.pair = pair;
@@ -348,7 +353,7 @@ impl OpenedMask {
         let Some(mask) = open(set as Set) else { return };
         self.mask = mask;
         self.pair[0] = &raw const self.mask as usize;
-        arguments[place] = if place == 5 { &raw const self.pair as usize } else { self.pair[0] };
+        arguments[place] = if in_pair { &raw const self.pair as usize } else { self.pair[0] };
     }
 }
 

@@ -408,6 +408,20 @@ pub fn finish(record: &mut Record, list: &[Argument]) -> Next {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signals;
+
+    #[test]
+    fn masks_are_where_the_calls_have_them() {
+        for number in 0..512 {
+            let is_mask = |argument: &Argument| match argument.size {
+                Mask => Some((argument.at, false)),
+                MaskPair => Some((argument.at, true)),
+                _ => None,
+            };
+            let listed = list(number).and_then(|list| list.iter().find_map(is_mask));
+            assert_eq!(listed, signals::mask_argument(number), "call {number}");
+        }
+    }
 
     #[test]
     fn only_changes_are_copied() {
