@@ -37,12 +37,11 @@ FLOORS = {
         "fault_path", "probe", "lib",
     ],
     "crates/preload": [
-        "sys", "low", "route", "code", "rewrite", "config", "own_stack", "heap", "image", "probe",
-        "pool", "constants", "dormant", "remote", "memory", "limits", "data_end", "load",
-        "userfaultfd", "nested", "kernel_words", "robust", "signals", "stubs", "trap", "calls",
-        "streams", "sandbox",
-        "delivery", "gate", "map", "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread",
-        "fork", "syscall", "inline", "init", "lib",
+        "sys", "low", "route", "code", "rewrite", "config", "own_stack", "heap", "image",
+        "redirect", "probe", "pool", "constants", "dormant", "remote", "memory", "limits",
+        "data_end", "load", "userfaultfd", "nested", "kernel_words", "robust", "signals", "stubs",
+        "trap", "calls", "streams", "sandbox", "delivery", "gate", "map", "alloc", "fds", "dma",
+        "exec", "credentials", "stdio", "thread", "fork", "syscall", "inline", "init", "lib",
     ],
     "crates/c": ["error", "pools", "fork", "options", "calls", "lib"],
     "crates/cli": [

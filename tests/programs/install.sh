@@ -62,6 +62,7 @@ if [ "${1-}" != --quick ]; then
     need xz-utils xz
     need p7zip-full 7z
     need chromium chromium
+    need firefox-esr firefox-esr
     /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
     [ -e /usr/lib/chromium/chrome-sandbox ] || missing="$missing chromium-sandbox"
     /usr/bin/python3 -c 'import numpy' 2>/dev/null || missing="$missing python3-numpy"

@@ -195,6 +195,7 @@ programs! {
     wild => "wild.c",
     without => "without.c",
     words => "words.c",
+    wrapped => "wrapped.c",
     zero_device => "zero_device.c",
 }
 
@@ -280,6 +281,7 @@ signal_programs! {
     wild => "wild.c",
     without => "without.c",
     words => "words.c",
+    wrapped => "wrapped.c",
     zero_device => "zero_device.c",
 }
 

@@ -15,7 +15,7 @@ use crate::config::Asked;
 use crate::constants;
 use crate::load::{self, Program};
 use crate::memory::strings::Strings;
-use crate::signals::altstack;
+use crate::signals::{self, altstack};
 use crate::{
     calls, config, delivery, dma, dormant, exec, fork, gate, heap, image, inline, limits, low, pool,
 };
@@ -193,6 +193,7 @@ fn start_engine(mut asked: Asked) -> Result<(), String> {
     pool::create(config)?;
     constants::protect(constants);
     if pool::signal_delivery() {
+        signals::take_entry();
         trap::map_by(inline::own);
         trap::lead_by(exec::lead);
         inline::start().map_err(|errno| {

@@ -66,6 +66,7 @@ mod nested;
 mod own_stack;
 mod pool;
 mod probe;
+mod redirect;
 mod remote;
 mod rewrite;
 mod robust;

@@ -15,10 +15,11 @@
 
 use crate::memory::touch::SYS_IO_PGETEVENTS;
 use crate::sys::real;
-use crate::{memory, pool, sys};
+use crate::{memory, pool, redirect, sys};
 use overspill_os::signal::{self, KernelAction, OURS, change_mask, program_sigaction};
 use overspill_os::{Errno, tls};
 use std::ffi::{c_int, c_long, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use syscalls::{Sysno, raw_syscall};
 
 pub mod actions;
@@ -77,9 +78,61 @@ pub fn stop() {
     signal::unshadow();
 }
 
-fn real_sigaction() -> handlers::Sigaction {
-    real!(c"sigaction" as handlers::Sigaction)
+/// Where handlers return to that the C library's function has set; 0 while that is as it was.
+static RESTORER: AtomicUsize = AtomicUsize::new(0);
+
+/// Has the C library's function be ours, whoever has found it without asking for the symbol first:
+/// a library with a function of that name of its own, such as Firefox's libmozsandbox.so. Called
+/// while the process has one thread, with the engine's handlers in force.
+pub fn take_entry() {
+    let mut before = KernelAction::DEFAULT;
+    // SAFETY: the kernel writes an action.
+    let read = sys::check(unsafe {
+        let (number, place) = (Sysno::rt_sigaction, &raw mut before as usize);
+        raw_syscall!(number, libc::SIGBUS, 0, place, size_of::<u64>())
+    });
+    if read.is_ok() && before.restorer != 0 {
+        RESTORER.store(before.restorer, Relaxed);
+        let function = (c"sigaction", sigaction as *const () as usize);
+        if !redirect::change([function], sys::c_librarys_definition) {
+            RESTORER.store(0, Relaxed);
+        }
+    }
 }
+
+fn real_sigaction() -> handlers::Sigaction {
+    match RESTORER.load(Relaxed) {
+        0 => real!(c"sigaction" as handlers::Sigaction),
+        _ => as_c_librarys,
+    }
+}
+
+/// What the C library's sigaction does.
+unsafe extern "C" fn as_c_librarys(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    /// Its own signals, for threads that are cancelled and for changes of users.
+    const INTERNAL: std::ops::RangeInclusive<c_int> = 32..=33;
+    if INTERNAL.contains(&signal) {
+        return sys::to_c_int(Err(Errno::INVAL));
+    }
+    // SAFETY: 1. the caller's promise; 2. an address, which is called by the kernel only.
+    unsafe {
+        let mut wanted = new.as_ref().copied();
+        if let Some(wanted) = &mut wanted {
+            wanted.sa_flags |= SA_RESTORER;
+            wanted.sa_restorer =
+                std::mem::transmute::<usize, Option<extern "C" fn()>>(RESTORER.load(Relaxed));
+        }
+        let new = wanted.as_ref().map_or(std::ptr::null(), |wanted| &raw const *wanted);
+        raw_sigaction(signal, new, old)
+    }
+}
+
+/// The kernel's flag for an action that says where its handler returns to.
+const SA_RESTORER: c_int = 0x0400_0000;
 
 /// sigaction(2).
 ///

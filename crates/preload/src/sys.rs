@@ -191,6 +191,15 @@ pub fn next_definition(name: &CStr) -> usize {
     std::hint::black_box(address) as usize
 }
 
+/// The C library's own definition of a symbol that it always had, 0 if there is none: also where
+/// another library, which gives it no version, has one of that name before it.
+#[inline(never)]
+pub fn c_librarys_definition(name: &CStr) -> usize {
+    // SAFETY: both are C strings. RTLD_NEXT as in `next_definition`.
+    let address = unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), c"GLIBC_2.2.5".as_ptr()) };
+    std::hint::black_box(address) as usize
+}
+
 /// The function of that name that is defined after this library, if there is one: newer C libraries
 /// have it, or another library.
 ///

@@ -131,6 +131,14 @@ CASES = [
     Case("chromium", [*CHROMIUM, "--no-sandbox", *DUMP], **BROWSER),
     Case("chromium-sandbox", [*CHROMIUM, *DUMP], user="nobody", **BROWSER),
     Case(
+        "firefox",
+        "HOME=$PWD firefox-esr --headless --screenshot $PWD/picture.png file://$PWD/input/page.html"
+        " >log 2>&1",
+        needs=("firefox-esr",),
+        results=("picture.png",),
+        **BROWSER,
+    ),
+    Case(
         "qemu",
         [
             "qemu-system-x86_64",

@@ -4,9 +4,7 @@
 //! One that was sent may come while a handler of the engine's is at work, and waits for its end
 //! ([`put_off`]), and so does any other that those handlers leave open.
 
-use super::entry::{
-    Handler, overspill_signal, overspill_signal_called, overspill_signal_end, real_sigaction,
-};
+use super::entry::{Handler, overspill_signal, overspill_signal_called, overspill_signal_end};
 use super::mask::{
     Blocked, OURS, SHADOWED, are_all, begin_handler, change_mask, context_mask, end_handler,
     send_to_self,
@@ -17,6 +15,7 @@ use crate::{pointer, tls};
 use std::cell::UnsafeCell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering, Ordering::Release};
+use syscalls::{Sysno, raw_syscall};
 
 /// The program's own actions for SIGBUS and SIGSYS: handler, flags and mask, as the kernel's
 /// struct.
@@ -234,13 +233,13 @@ pub unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc:
         libc::SIG_DFL | libc::SIG_IGN => {
             // A fault cannot be ignored: with the default action installed the repeated access ends
             // the process, as it does without us. What is not repeated is sent again, and arrives
-            // when this handler returns. SAFETY: plain data on our stack; no handler is installed;
-            // the call takes numbers.
+            // when this handler returns. Not by the C library's function, which may be the
+            // program's by now. SAFETY: plain data on our stack; no handler is installed; the call
+            // takes numbers.
             unsafe {
-                let mut default: libc::sigaction = std::mem::zeroed();
-                let mut before: libc::sigaction = std::mem::zeroed();
-                default.sa_sigaction = libc::SIG_DFL;
-                let _ = real_sigaction(signal, &default, &mut before);
+                let default = KernelAction::DEFAULT;
+                let (place, len) = (&raw const default, size_of_val(&default.mask));
+                let _ = raw_syscall!(Sysno::rt_sigaction, signal, place, 0usize, len);
                 if is_sent || signal == libc::SIGSYS {
                     let _ = send_to_self(signal);
                 }

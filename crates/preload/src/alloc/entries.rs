@@ -15,22 +15,18 @@
 //! as little as they do without us. A C library that dlmopen loads into a namespace of its own
 //! stays as it is: there everybody calls that one. Where code may not be changed nothing is.
 
-use crate::code::jump;
-use crate::rewrite::Writer;
-use crate::{alloc, image, sys};
+use crate::redirect::{self, Replacement};
+use crate::{alloc, sys};
 use overspill_os::beside;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-/// A function of the C library's, and ours.
-type Replacement = (&'static CStr, usize);
 
 /// The function that ends the process: exit(3) calls it by no symbol.
 fn last() -> [Replacement; 1] {
     [(c"_exit", exit as *const () as usize)]
 }
 
-/// The functions that make and free blocks. What has several names has one place: the first counts.
+/// The functions that make and free blocks.
 fn functions() -> [Replacement; 10] {
     [
         (c"malloc", alloc::malloc as *const () as usize),
@@ -84,40 +80,11 @@ pub fn begin_theirs() {
 /// Changes those of blocks. Called while the process has one thread.
 pub fn start() {
     SYSCALL.store(sys::next_definition(c"syscall"), Relaxed);
-    change(functions());
+    let _ = redirect::change(functions(), sys::next_definition);
 }
 
 /// Changes the one that ends the process, which has an engine: that ends first. Called while the
 /// process has one thread.
 pub fn take_exit() {
-    change(last());
-}
-
-fn change<const COUNT: usize>(functions: [Replacement; COUNT]) {
-    if overspill_os::probe::simulated().no_patch {
-        return;
-    }
-    let Some(code) =
-        image::of(libc::gnu_get_libc_version as *const () as usize).map(|library| library.code)
-    else {
-        return;
-    };
-    let places = functions.map(|(name, ours)| (sys::next_definition(name), ours));
-    let reach =
-        |ours: usize| code.start.abs_diff(ours).max(code.end.abs_diff(ours)) < i32::MAX as usize;
-    // Another library's, that the program is linked with, is that library's own affair.
-    if places.iter().any(|(place, ours)| !code.contains(place) || !reach(*ours)) {
-        return;
-    }
-    let writer = Writer::new(libc::PROT_READ | libc::PROT_EXEC);
-    for (n, (place, ours)) in places.iter().enumerate() {
-        if places[..n].iter().all(|(before, _)| before != place) {
-            // SAFETY: the first bytes of a function of the C library's, which is longer; the
-            // process has one thread, and no call of the function is under way.
-            if unsafe { writer.write(*place, &jump(*place, *ours)) }.is_err() {
-                // What cannot be done for the first can be done for none.
-                return;
-            }
-        }
-    }
+    let _ = redirect::change(last(), sys::next_definition);
 }

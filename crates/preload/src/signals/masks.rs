@@ -334,7 +334,7 @@ pub fn start() -> Result<(), Errno> {
     if overspill_os::probe::simulated().no_patch {
         return Err(Errno::ACCESS);
     }
-    let code = image::of(sys::next_definition(c"pthread_sigmask")).ok_or(Errno::NOENT)?.code;
+    let code = image::of(sys::c_librarys_definition(c"pthread_sigmask")).ok_or(Errno::NOENT)?.code;
     let size = (BETWEEN_MAX + IS_MASK.len() + SYSCALL.len() + stub().len() + 3 * JUMP_BYTES)
         .next_multiple_of(16);
     let page = &raw const overspill_mask_stubs as usize;
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn the_c_library_has_places_to_replace() {
-        let code = image::of(sys::next_definition(c"pthread_sigmask")).unwrap().code;
+        let code = image::of(sys::c_librarys_definition(c"pthread_sigmask")).unwrap().code;
         // SAFETY: as in `start`.
         let places =
             places(unsafe { std::slice::from_raw_parts(code.start as *const u8, code.len()) });

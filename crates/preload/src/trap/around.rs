@@ -136,7 +136,8 @@ fn library(contains: usize) -> Range<usize> {
 fn is_c_librarys(function: usize) -> bool {
     static LIBRARIES: OnceLock<[Range<usize>; 2]> = OnceLock::new();
     let libraries = LIBRARIES.get_or_init(|| {
-        [c"gnu_get_libc_version", c"pthread_create"].map(|name| match sys::next_definition(name) {
+        let known = [c"gnu_get_libc_version", c"pthread_create"];
+        known.map(|name| match sys::c_librarys_definition(name) {
             0 => 0..0,
             known => library(known),
         })
