@@ -187,6 +187,9 @@ int main(int argc, char **argv)
     unsigned times[SLOTS] = {0};
     int left = processes;
     while (left > 0) {
+        /* Who watches may have been killed. */
+        if (kill(table->watcher, 0) && errno == ESRCH)
+            atomic_store(&table->stop, 1);
         for (int i = 0; i < processes; i++)
             if (workers[i] == 0 && !is_over())
                 workers[i] = start_worker(&plan, i, times[i]++);

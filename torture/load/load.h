@@ -42,7 +42,8 @@ struct slot {
 struct table {
     _Atomic int stop, told, pages_may_be_lost, writes_may_go_past;
     _Atomic unsigned killed, lost;
-    char finding[488];
+    _Atomic int watcher; /* the process that watches */
+    char finding[484];
     struct slot slots[SLOTS];
 };
 

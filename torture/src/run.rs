@@ -43,8 +43,9 @@ pub fn run(plan: &Plan) -> std::io::Result<Outcome> {
     if finding.is_none() {
         finding = end(plan, &mut job).err();
     }
-    // 3. In the words of who found it first.
-    finding = job.table.finding().or(finding);
+    // 3. In the words of who found it first, and what the job has said itself.
+    let told = job.table.finding().map(|told| format!("{told}\n{}", job.said()));
+    finding = told.or(finding);
     let (beats, ends) = (job.table.beats(), job.table.ends());
     // 4. It has not had more than it may, nor less, and nothing is left.
     let (figures, budget_mib) = (job.figures(), events.most_mib);

@@ -13,7 +13,8 @@ const PAGES_MAY_BE_LOST: usize = 8;
 const WRITES_MAY_GO_PAST: usize = 12;
 const KILLED: usize = 16;
 const LOST: usize = 20;
-const FINDING: std::ops::Range<usize> = 24..512;
+const WATCHER: usize = 24;
+const FINDING: std::ops::Range<usize> = 28..512;
 
 /// The table.
 #[derive(Debug)]
@@ -34,7 +35,9 @@ impl Table {
     pub fn create(path: &Path) -> io::Result<Table> {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
         file.set_len((FINDING.end + SLOTS * SLOT_BYTES) as u64)?;
-        Ok(Table(file))
+        let table = Table(file);
+        table.set(WATCHER, std::process::id());
+        Ok(table)
     }
 
     fn number(&self, at: usize) -> u32 {
@@ -43,23 +46,23 @@ impl Table {
         u32::from_ne_bytes(bytes)
     }
 
-    fn set(&self, at: usize) {
-        let _ = self.0.write_all_at(&1u32.to_ne_bytes(), at as u64);
+    fn set(&self, at: usize, number: u32) {
+        let _ = self.0.write_all_at(&number.to_ne_bytes(), at as u64);
     }
 
     /// It is time to end.
     pub fn stop(&self) {
-        self.set(STOP);
+        self.set(STOP, 1);
     }
 
     /// From now on it is nobody's fault that a page cannot be read.
     pub fn allow_lost_pages(&self) {
-        self.set(PAGES_MAY_BE_LOST);
+        self.set(PAGES_MAY_BE_LOST, 1);
     }
 
     /// From now on memory may be written past the page tables.
     pub fn allow_writes_past(&self) {
-        self.set(WRITES_MAY_GO_PAST);
+        self.set(WRITES_MAY_GO_PAST, 1);
     }
 
     /// Processes that were killed, and those that ended because a page was lost.
