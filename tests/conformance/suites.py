@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 """Test suites of others as judges: each by itself, and under `overspill run`.
 
-usage: suites.py git|go|python|stress [NAME...] [--fault signal|thread|both] [--memory SIZE]
+usage: suites.py git|go|posix|python|stress [NAME...] [--fault signal|thread|both] [--memory SIZE]
                  [--timeout SECONDS] [--json FILE]
 
 git     scripts of git's own tests, such as t6500-gc, in the folder t of a git that was built from
         its source: GIT_TESTS names that folder. Every test.
 go      packages of the standard library of the Go that is on the PATH, in their short form: every
         test and its parts. These programs are managed by signal only.
+posix   functions of the Open POSIX Test Suite, such as mmap, which the Linux Test Project has in
+        testcases/open_posix_testsuite and builds with `make conformance-all`; POSIX_TESTS names its
+        folder conformance/interfaces. Every program: its exit status.
 python  modules of CPython's own tests (`python3 -m test`), where they are installed: every test.
 stress  stressors of stress-ng, a second each, which verify what they do: the exit status.
 
-Without a name those that have to do with memory, processes, threads, signals, files and sockets.
+Without a name all functions of POSIX, and of the others those that have to do with memory,
+processes, threads, signals, files and sockets.
 What differs is told, a line each. Natively a test may fail, or need what is not there: it counts
 as the same if it does so under overspill.
 
@@ -69,6 +73,8 @@ NAMES = {
 }
 
 GIT_TESTS = os.environ.get("GIT_TESTS", "t")
+POSIX_TESTS = os.environ.get("POSIX_TESTS", "conformance/interfaces")
+POSIX_PROGRAM = ".run-test"
 GIT_RESULT = re.compile(r"^(ok|not ok) (\d+.*)$", re.MULTILINE)
 GO_RESULT = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)
 
@@ -125,6 +131,23 @@ class Go:
         return {**found, "exit status": str(status)}
 
 
+class Posix:
+    """The exit status of each program in the folder of a function. They are managed from their
+    beginning: most are small."""
+
+    def __init__(self, _):
+        os.environ["OVERSPILL_BASELINES"] = "dormant=off"
+
+    def results(self, name, prefix, seconds):
+        folder = os.path.join(POSIX_TESTS, name)
+        programs = (program for program in os.listdir(folder) if program.endswith(POSIX_PROGRAM))
+        results = {}
+        for program in sorted(programs):
+            status, _ = run([*prefix, f"./{program}"], seconds, folder)
+            results[program.removesuffix(POSIX_PROGRAM)] = str(status)
+        return results
+
+
 class Python:
     """Each test of a module, by the report that it writes."""
 
@@ -166,9 +189,17 @@ class Stress:
 SUITES = {
     "git": (Git, os.path.join(GIT_TESTS, "helper", "test-tool")),
     "go": (Go, "go"),
+    "posix": (Posix, os.path.join(POSIX_TESTS, "mmap", f"mmap_1-1{POSIX_PROGRAM}")),
     "python": (Python, "python3"),
     "stress": (Stress, "stress-ng"),
 }
+
+
+def all_names(suite):
+    """What is run where nothing is named."""
+    if suite == "posix":
+        return sorted(entry.name for entry in os.scandir(POSIX_TESTS) if entry.is_dir())
+    return list(dict.fromkeys(NAMES[suite].split()))
 
 
 def main():
@@ -190,7 +221,7 @@ def main():
             print(f"suites.py: there is no {needed}", file=sys.stderr)
             return 125
     deliveries = DELIVERIES if args.fault == "both" else (args.fault,)
-    names = args.names or list(dict.fromkeys(NAMES[args.suite].split()))
+    names = args.names or all_names(args.suite)
     everything, same, differ = {}, 0, 0
     with tempfile.TemporaryDirectory(prefix="suites.") as room:
         judge = suite(room)

@@ -43,9 +43,8 @@ pub fn run(plan: &Plan) -> std::io::Result<Outcome> {
     if finding.is_none() {
         finding = end(plan, &mut job).err();
     }
-    // 3. In the words of who found it first, and what the job has said itself.
-    let told = job.table.finding().map(|told| format!("{told}\n{}", job.said()));
-    finding = told.or(finding);
+    // 3. In the words of who found it first.
+    finding = job.table.finding().or(finding);
     let (beats, ends) = (job.table.beats(), job.table.ends());
     // 4. It has not had more than it may, nor less, and nothing is left.
     let (figures, budget_mib) = (job.figures(), events.most_mib);
@@ -58,6 +57,8 @@ pub fn run(plan: &Plan) -> std::io::Result<Outcome> {
         };
         finding = counted.or_else(|| leak(&job, plan.patience.min(LEAVES)));
     }
+    // 5. And what the job has said itself.
+    let finding = finding.map(|finding| format!("{finding}\n{}", job.said()).trim_end().to_owned());
     Ok(Outcome { finding, time: begun.elapsed(), beats, ends, figures, budget_mib })
 }
 
@@ -71,7 +72,7 @@ fn torture(
     while begun.elapsed() < plan.time {
         std::thread::sleep(TICK);
         if let Some(status) = job.ended() {
-            return Err(format!("the job has ended: {status}\n{}", job.said()));
+            return Err(format!("the job has ended: {status}"));
         }
         if let Some(finding) = job.table.finding() {
             return Err(finding);
@@ -124,7 +125,7 @@ fn end(plan: &Plan, job: &mut Job) -> Result<(), String> {
         }
         Some(status) if status.success() => Ok(()),
         Some(status) if status.code() == Some(WRONG) => Err("the load does not say what".into()),
-        Some(status) => Err(format!("the job ended with {status}\n{}", job.said())),
+        Some(status) => Err(format!("the job ended with {status}")),
     }
 }
 
