@@ -107,7 +107,7 @@ pub fn install(signal: i32, handler: Handler, mask: u64) -> Result<(), Errno> {
     let before = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = overspill_signal as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_RESTART;
         (&raw mut action.sa_mask).cast::<u64>().write(mask);
         let mut before: libc::sigaction = std::mem::zeroed();
         real_sigaction(signal, &action, &mut before)?;

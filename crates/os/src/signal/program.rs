@@ -77,12 +77,35 @@ pub struct KernelAction {
 impl KernelAction {
     /// SIG_DFL.
     pub const DEFAULT: KernelAction = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
+
+    /// Whether a call that the signal interrupts begins again, if it can: one that is ignored
+    /// interrupts none.
+    fn restarts(&self) -> bool {
+        let has_handler = !matches!(self.handler, libc::SIG_DFL | libc::SIG_IGN);
+        !has_handler || self.flags & libc::SA_RESTART as u64 != 0
+    }
+}
+
+/// Has the handler of the engine's that is installed interrupt calls as the program wants it of
+/// those signals that are sent.
+fn restart_calls(signal: i32, restarts: bool) {
+    let mut action = KernelAction::DEFAULT;
+    let (place, len) = (&raw mut action, size_of_val(&action.mask));
+    // SAFETY: the kernel writes an action, and reads it with another flag.
+    unsafe {
+        let known = raw_syscall!(Sysno::rt_sigaction, signal, 0usize, place, len) == 0;
+        let flag = libc::SA_RESTART as u64;
+        if known && ((*place).flags & flag != 0) != restarts {
+            (*place).flags ^= flag;
+            raw_syscall!(Sysno::rt_sigaction, signal, place, 0usize, len);
+        }
+    }
 }
 
 /// Sets the program's own action for SIGBUS or SIGSYS, and returns the one before.
 pub fn program_sigaction(signal: i32, new: Option<libc::sigaction>) -> libc::sigaction {
     let _blocked = Blocked::all();
-    let before = program_action(signal).replace(new.map(|new| {
+    let new = new.map(|new| {
         let mut mask = [0u8; 8];
         // SAFETY: a sigset_t begins with the kernel's 8 bytes.
         unsafe {
@@ -98,7 +121,11 @@ pub fn program_sigaction(signal: i32, new: Option<libc::sigaction>) -> libc::sig
             restorer: 0,
             mask: u64::from_ne_bytes(mask),
         }
-    }));
+    });
+    let before = program_action(signal).replace(new);
+    if let Some(new) = new {
+        restart_calls(signal, new.restarts());
+    }
     // SAFETY: zero is a valid sigaction; the mask's first 8 bytes are the kernel's.
     unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
