@@ -45,11 +45,6 @@ impl Sleeper {
     pub fn word(&self) -> &AtomicU32 {
         &self.asleep
     }
-
-    /// In the child of a fork, where nobody sleeps.
-    pub fn reset_in_child(&self) {
-        self.asleep.store(0, Release);
-    }
 }
 
 /// Who sleeps, and whether all are to end.
@@ -59,17 +54,45 @@ pub struct Wake {
     pub background: Sleeper,
     /// Threads that store pages ahead of need beside it.
     pub workers: Sleeper,
-    /// The thread that goes ahead of streams.
+    /// The thread that goes ahead of streams, while there is one.
     pub ahead: Sleeper,
+    goes_ahead: AtomicBool,
     stop: AtomicBool,
 }
 
 impl Wake {
     /// For so many workers.
     pub fn new(workers: usize) -> Wake {
-        let stop = AtomicBool::new(false);
+        let [goes_ahead, stop] = [const { AtomicBool::new(false) }; 2];
         let [background, workers, ahead] = [1, workers, 1].map(Sleeper::new);
-        Wake { background, workers, ahead, stop }
+        Wake { background, workers, ahead, goes_ahead, stop }
+    }
+
+    /// A stream waits: the thread that goes ahead is woken, or that of the background, which starts
+    /// it.
+    pub fn go_ahead(&self) {
+        if self.goes_ahead() { self.ahead.wake() } else { self.background.wake() }
+    }
+
+    /// Whether there is a thread that goes ahead.
+    pub fn goes_ahead(&self) -> bool {
+        self.goes_ahead.load(Acquire)
+    }
+
+    /// Whether the caller is to be, or to start, the thread that goes ahead: nobody is.
+    pub fn begin_ahead(&self) -> bool {
+        !self.goes_ahead.swap(true, AcqRel)
+    }
+
+    /// Nobody goes ahead any more.
+    pub fn end_ahead(&self) {
+        self.goes_ahead.store(false, Release);
+    }
+
+    /// In the child of a fork, where nobody sleeps or goes ahead.
+    pub fn reset_in_child(&self) {
+        self.background.asleep.store(0, Release);
+        self.end_ahead();
     }
 
     /// How many workers there are.

@@ -2,6 +2,7 @@
 
 use crate::base::psi::PUBLISH_EVERY;
 use crate::base::seeded::{Bug, is_seeded};
+use crate::base::sync::spawn;
 use crate::base::wake::NAP;
 use crate::config::Delivery;
 use crate::engine::Engine;
@@ -16,6 +17,8 @@ use std::time::Duration;
 /// Pages freed by one round of background reclaim, between two looks at the gate and the
 /// watermarks.
 const ROUND_PAGES: usize = 256;
+/// So many naps after the last stream the thread that goes ahead of them ends: five seconds.
+const NAPS_AFTER_STREAMS: u32 = 50;
 /// Sleep of the background thread while there is something to do that it could not do just now.
 const SHORT_NAP: Duration = Duration::from_millis(5);
 
@@ -30,7 +33,7 @@ impl Engine {
     /// The body of the background thread: keeps the free pages between low and high, brings the
     /// process down to a lower limit, and looks after what changes. All of it inside the gate of
     /// reclaim: a fork finds no lock of it taken.
-    fn reclaim_in_background(&self) {
+    fn reclaim_in_background(&'static self) {
         self.base.psi.note_engine_thread();
         self.control.hold_places();
         let budget = self.memory.budget();
@@ -44,6 +47,7 @@ impl Engine {
             is_below = self.config.baselines.background
                 && budget.free_pages() < mark
                 && !self.control.sharing.is_at_rest();
+            self.start_ahead();
             let reclaims = is_below || self.has_to_reclaim();
             let freed =
                 if reclaims { self.reclaim_a_round(is_below) } else { self.look_after_all() };
@@ -125,6 +129,7 @@ impl Engine {
                 || control.proactive.is_due()
                 || control.advice.is_due()
                 || control.swaps.is_due()
+                || self.fault.is_asked_ahead() && !self.base.wake.goes_ahead()
                 || self.reclaim.has_to_write_back()
                 || self.config.baselines.background
                     && self.memory.is_low()
@@ -171,22 +176,42 @@ impl Engine {
         }
     }
 
-    /// The body of the thread that goes ahead of streams.
-    fn go_ahead_of_streams(&self) {
-        self.base.psi.note_engine_thread();
-        while !self.base.wake.has_stopped() {
-            beside::come_by();
-            if !self.fault.go_ahead() {
-                let has_stopped = || self.base.wake.has_stopped();
-                self.base.wake.ahead.sleep(|| if has_stopped() { SHORT_NAP } else { NAP });
-            }
+    /// Starts the thread that goes ahead of streams, if one waits for it: few processes have any.
+    fn start_ahead(&'static self) {
+        if !self.fault.is_asked_ahead() {
+            return;
+        }
+        // While a fork has the gate closed the stream waits.
+        let Some(_inside) = self.base.gates.reclaim.try_enter() else { return };
+        let wake = &self.base.wake;
+        if wake.begin_ahead() && spawn(c"overspill-ra", || self.go_ahead_of_streams()).is_err() {
+            // The faults of the stream bring its pages in.
+            wake.end_ahead();
         }
     }
 
+    /// The body of the thread that goes ahead of streams: beside the program as long as there are
+    /// any.
+    fn go_ahead_of_streams(&self) {
+        self.base.psi.note_engine_thread();
+        let (wake, mut naps) = (&self.base.wake, 0);
+        while (naps < NAPS_AFTER_STREAMS || !beside::is_used()) && !wake.has_stopped() {
+            beside::come_by();
+            if self.fault.go_ahead() {
+                naps = 0;
+            } else {
+                naps += 1;
+                wake.ahead.sleep(|| if wake.has_stopped() { SHORT_NAP } else { NAP });
+            }
+        }
+        wake.end_ahead();
+    }
+
     /// Starts the engine's threads: that which serves faults in thread delivery, that of the
-    /// background, that ahead of streams, and the workers. Those of the child of a fork wait until
-    /// they are needed, where none serves faults: most children execute a program, or end, before
-    /// that.
+    /// background, and the workers. Those of the child of a fork wait until they are needed, where
+    /// none serves faults: most children execute a program, or end, before that. The one that goes
+    /// ahead of streams is there from the beginning where they are threads of the program: who
+    /// forks while it begins may hold a lock that it needs.
     pub(crate) fn start_threads(&'static self, is_child: bool) -> Result<(), Error> {
         let handler = (self.config.delivery == Delivery::Thread)
             .then(|| EngineThread::new(c"overspill", || self.fault.handle_faults()));
@@ -196,7 +221,8 @@ impl Engine {
         let background = EngineThread::new(c"overspill-bg", || self.reclaim_in_background());
         let worker = |_| EngineThread::new(c"overspill-wk", || self.store_in_background());
         let workers = (0..self.base.wake.worker_count()).map(worker);
-        let ahead = (self.config.baselines.ahead)
+        let goes_ahead = !beside::is_used() && self.config.baselines.ahead;
+        let ahead = (goes_ahead && self.base.wake.begin_ahead())
             .then(|| EngineThread::new(c"overspill-ra", || self.go_ahead_of_streams()));
         let threads = handler.into_iter().chain([background]).chain(ahead).chain(workers);
         beside::start(threads.collect(), nap).map_err(|_| Error::Thread)?;

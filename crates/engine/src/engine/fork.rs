@@ -255,7 +255,7 @@ impl Engine {
         self.memory.adopt_lease(lease.member);
         self.control.reset_limit_in_child();
         self.control.sharing.reset_in_child();
-        self.base.wake.background.reset_in_child();
+        self.base.wake.reset_in_child();
         self.base.gates.reclaim.open_in_child();
         self.base.gates.faults.open_in_child();
         // 3. A userfaultfd, registrations, devices and threads of its own.

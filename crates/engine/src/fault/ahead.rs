@@ -38,8 +38,13 @@ impl<B: Backing> Fault<B> {
             return;
         }
         if self.waiting.put(Further { page: PageIndex(page), down: next.down, write }) {
-            self.base.wake.ahead.wake();
+            self.base.wake.go_ahead();
         }
+    }
+
+    /// Whether a stream waits to be brought further.
+    pub(crate) fn is_asked_ahead(&self) -> bool {
+        self.waiting.any()
     }
 
     /// Leaves word of a page if there is room, for models.

@@ -156,6 +156,11 @@ impl Waiting {
         })
     }
 
+    /// Whether there is one.
+    pub fn any(&self) -> bool {
+        self.0.iter().any(|cell| cell.load(Relaxed) != 0)
+    }
+
     /// Takes one that nobody else has taken.
     pub fn take(&self) -> Option<Further> {
         self.0.iter().find_map(|cell| match cell.load(Relaxed) {
