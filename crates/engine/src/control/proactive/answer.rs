@@ -4,6 +4,7 @@ use super::{Proactive, RequestProgress};
 use crate::control::Control;
 use crate::control::job::JobTable;
 use crate::reclaim::Reclaimer;
+use crate::stats::Counter;
 use crate::units::Bytes;
 use overspill_os::backing::Backing;
 
@@ -17,6 +18,9 @@ const SHORT_MAX: u64 = 4;
 /// What is too little: less than this part of what was wanted. A program that is busy takes pages
 /// back as they leave.
 const SHORT_PART: usize = 8;
+/// How often a batch may look at each page, on average: twice, as what was used lately is passed
+/// over once, and as often again. Where it takes more the same few pages come and go.
+const LOOKS_MAX: u64 = 4;
 
 impl<B: Backing> Control<B> {
     /// Asks this pool for pages, no more than are in use, so that it comes to an end however many
@@ -73,11 +77,14 @@ impl<B: Backing> Control<B> {
             }
             return 0;
         }
+        let looks = || self.stats.get(Counter::PgScanProactive);
+        let (used, looks_before) = (self.memory.budget().used(), looks());
         let freed = self.reclaim.reclaim(&mut batch, taken as usize, Reclaimer::Proactive);
         table.settle_reclaim(request.number, taken, freed as u64);
         // All of it was looked at, twice, and there is no more to be had, but for a few pages that
         // come and go.
-        if freed * SHORT_PART >= taken as usize {
+        let circled = looks() - looks_before > LOOKS_MAX * used;
+        if freed * SHORT_PART >= taken as usize && !circled {
             progress.found_enough(request.number);
         } else if progress.fell_short(request.number) >= SHORT_MAX {
             progress.finish(request.number);
