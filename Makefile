@@ -64,7 +64,7 @@ python-test: ## The same, install it in a fresh environment, and run its tests
 demo: product ## Run a job in a quarter of the memory that it takes, and show the statistics
 	demo/demo.sh
 
-test: ## All that CI runs, with one line of counts at the end (22 to 34 minutes on two cores)
+test: ## All that CI runs, with one line of counts at the end (22 to 35 minutes on two cores)
 	@$(PYTHON) tests/proof/steps.py \
 		fmt tidy audit product+test-packages+lint+unit-build unit+packages \
 		programs-quick+doc+proof-quick

@@ -85,18 +85,17 @@ static RESTORER: AtomicUsize = AtomicUsize::new(0);
 /// a library with a function of that name of its own, such as Firefox's libmozsandbox.so. Called
 /// while the process has one thread, with the engine's handlers in force.
 pub fn take_entry() {
-    let mut before = KernelAction::DEFAULT;
-    // SAFETY: the kernel writes an action.
-    let read = sys::check(unsafe {
-        let (number, place) = (Sysno::rt_sigaction, &raw mut before as usize);
-        raw_syscall!(number, libc::SIGBUS, 0, place, size_of::<u64>())
-    });
-    if read.is_ok() && before.restorer != 0 {
-        RESTORER.store(before.restorer, Relaxed);
-        let function = (c"sigaction", sigaction as *const () as usize);
-        if !redirect::change([function], sys::c_librarys_definition) {
-            RESTORER.store(0, Relaxed);
-        }
+    // SAFETY: 1. a zeroed action is valid; 2. it lives through the call.
+    let before = unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        raw_sigaction(libc::SIGBUS, std::ptr::null(), &mut before);
+        before
+    };
+    let Some(restorer) = before.sa_restorer else { return };
+    RESTORER.store(restorer as *const () as usize, Relaxed);
+    let function = (c"sigaction", sigaction as *const () as usize);
+    if !redirect::change([function], sys::c_librarys_definition) {
+        RESTORER.store(0, Relaxed);
     }
 }
 
@@ -122,7 +121,7 @@ unsafe extern "C" fn as_c_librarys(
     unsafe {
         let mut wanted = new.as_ref().copied();
         if let Some(wanted) = &mut wanted {
-            wanted.sa_flags |= SA_RESTORER;
+            wanted.sa_flags |= handlers::SA_RESTORER;
             wanted.sa_restorer =
                 std::mem::transmute::<usize, Option<extern "C" fn()>>(RESTORER.load(Relaxed));
         }
@@ -130,9 +129,6 @@ unsafe extern "C" fn as_c_librarys(
         raw_sigaction(signal, new, old)
     }
 }
-
-/// The kernel's flag for an action that says where its handler returns to.
-const SA_RESTORER: c_int = 0x0400_0000;
 
 /// sigaction(2).
 ///

@@ -455,6 +455,9 @@ extern "C" fn end(call: &mut HandlerCall) {
 pub type Sigaction =
     unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
+/// The kernel's flag for an action that says where its handler returns to: the C library's do.
+pub const SA_RESTORER: c_int = 0x0400_0000;
+
 /// A mask as the kernel has it: its 8 bytes are the first of a sigset_t.
 fn kernels(set: &libc::sigset_t) -> u64 {
     // SAFETY: a sigset_t is larger, and aligned as a word.
@@ -516,8 +519,7 @@ pub unsafe fn set(
         *old = unsafe { found.assume_init() };
         if let (true, Some(before)) = (old.sa_sigaction == ours(), before) {
             old.sa_sigaction = before.handler;
-            // As the C library has it: a flag for its own trampoline.
-            const SA_RESTORER: c_int = 0x0400_0000;
+            // As the C library has it.
             let restorer =
                 if before.handler == libc::SIG_DFL { 0 } else { old.sa_flags & SA_RESTORER };
             old.sa_flags = before.flags | restorer;
